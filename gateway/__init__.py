@@ -1,0 +1,1 @@
+"""HTTP in, SSE out. Holds only the open streams."""

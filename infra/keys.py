@@ -1,0 +1,61 @@
+"""Every Redis key and channel: who writes it, who reads it, how long it lives. `{model}` puts one model in one slot.
+
+| key                              | type    | TTL              | written by              | read by                   |
+|----------------------------------|---------|------------------|-------------------------|---------------------------|
+| tri:{model}:epoch                | hash    | none             | worker at start         | worker at start           |
+| tri:{model}:alive:<worker>       | string  | LEASE_TTL_MS     | worker, every tick      | claims of other workers   |
+| tri:{model}:workers              | zset    | LEASE_TTL_MS     | worker, every tick      | workers, gateways         |
+| tri:{model}:beats                | hash    | none (bounded)   | worker, every tick      | gateways, `status`        |
+| tri:{model}:lease:<partition>    | string  | LEASE_TTL_MS     | the owning worker       | workers, gateways         |
+| tri:{model}:req:<request id>     | hash    | STATE_TTL_MS     | claim, append, cancel   | claim, append, `requests` |
+| tri:{model}:out:<request id>     | stream  | STATE_TTL_MS     | append                  | followers catching up     |
+| tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
+| tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
+"""
+
+LEASE_TTL_MS = 3_000
+TICK_S = 0.5
+# How long a result can be read again after its last event: the replay window of promise P4.
+STATE_TTL_MS = 600_000
+# Entries kept per replay stream; one entry is one engine step of one request.
+REPLAY_MAX_ENTRIES = 8_192
+
+
+def _of(model: str, rest: str) -> str:
+    return f"tri:{{{model}}}:{rest}"
+
+
+def epoch(model: str) -> str:
+    return _of(model, "epoch")
+
+
+def alive(model: str, worker: str) -> str:
+    return _of(model, f"alive:{worker}")
+
+
+def workers(model: str) -> str:
+    return _of(model, "workers")
+
+
+def beats(model: str) -> str:
+    return _of(model, "beats")
+
+
+def lease(model: str, partition: int) -> str:
+    return _of(model, f"lease:{partition}")
+
+
+def request(model: str, request_id: str) -> str:
+    return _of(model, f"req:{request_id}")
+
+
+def replay(model: str, request_id: str) -> str:
+    return _of(model, f"out:{request_id}")
+
+
+def signals(model: str) -> str:
+    return _of(model, "signals")
+
+
+def gateway(gateway_id: str) -> str:
+    return f"tri:gw:{gateway_id}"

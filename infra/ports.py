@@ -1,0 +1,173 @@
+"""The interfaces of this house: what the others may ask of Redis and the object store. Twins in memory.py keep to them."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from schemas.events import Event
+from schemas.jobs import Head
+from schemas.refs import BlobRef
+from schemas.signals import Beat, Signal
+
+
+class Incarnation(msgspec.Struct, frozen=True):
+    """One life of a worker: its name and how often that name has started. A higher epoch fences a lower one."""
+
+    worker: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.worker}:{self.epoch}"
+
+
+class Blobs(Protocol):
+    """The object store. Keys are content addresses, so writing twice is harmless and no conditional put is needed."""
+
+    async def put(self, ref: BlobRef, data: bytes) -> None: ...
+
+    async def get(self, ref: BlobRef) -> bytes:
+        """Raises KeyError when absent and ValueError when size or digest differ from the reference."""
+        ...
+
+    async def exists(self, key: str) -> bool: ...
+
+    async def delete(self, key: str) -> None:
+        """Harmless when absent."""
+        ...
+
+    async def presign_get(self, key: str, expires_s: int) -> str: ...
+
+    async def presign_put(self, key: str, expires_s: int) -> str: ...
+
+    async def ping(self) -> None:
+        """Raises when the bucket cannot be reached."""
+        ...
+
+
+ClaimState = Literal["mine", "busy", "done", "cancelled", "exhausted"]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The answer to "may I run this request?".
+
+    mine: yes, as `attempt`; events continue at `last_seq + 1`.  busy: a living worker runs it; ask again.
+    done: it has its terminal event.  cancelled: somebody cancelled it before it ran: emit Cancelled as `attempt`.
+    exhausted: too many attempts: emit Failed as `attempt`.
+    """
+
+    state: ClaimState
+    attempt: int = 0
+    last_seq: int = 0
+    emitted: bool = False  # an earlier attempt emitted tokens
+
+
+AppendState = Literal["stored", "fenced", "ended", "cancelled"]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """Events of one request on their way out; seqs are contiguous, attempt is the same for all."""
+
+    head: Head
+    events: list[Event]
+
+
+class Results(Protocol):
+    """The result path, worker's side."""
+
+    async def claim(self, head: Head, by: Incarnation, max_attempts: int) -> Claim: ...
+
+    async def append(self, outgoing: Sequence[Outgoing]) -> list[AppendState]:
+        """Store and publish, in one round trip for all; one answer per item, in order.
+
+        stored: also when the very same events had been stored before (a retried call).
+        fenced: a later attempt owns the request now; nothing stored.  ended: it has a terminal event; nothing stored.
+        cancelled: stored, and somebody wants it to stop.
+        """
+        ...
+
+    async def end(self, head: Head, event: Event) -> bool:
+        """Gateway's last word (deadline, nobody left): end the request whatever attempt runs. False if it had ended."""
+        ...
+
+    async def cancel(self, model: str, request_id: str, reason: str) -> None:
+        """Mark it cancelled and signal the workers."""
+        ...
+
+
+class Subscription(Protocol):
+    """One followed request: events in order, none missing, none twice, ending after the terminal one."""
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+
+    async def __anext__(self) -> Event:
+        """The next event.
+
+        Raises:
+            StopAsyncIteration: the terminal event has been delivered.
+            TriptychError: code replay_lost, when events were trimmed before they could be read.
+        """
+        ...
+
+    def ready(self) -> list[Event]:
+        """What else has arrived already, without waiting; lets a slow reader send several in one write."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Follower(Protocol):
+    """The result path, gateway's side: one multiplexed subscription for all requests of this gateway."""
+
+    async def start(self) -> None: ...
+
+    def follow(self, model: str, request_id: str, after_seq: int = 0) -> Subscription:
+        """Call before the job is produced, so that nothing can be missed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Signals(Protocol):
+    """Cancels and the like, for the workers of one model; lossy."""
+
+    def listen(self, model: str) -> AsyncIterator[Signal]:
+        """Never ends by itself; reconnects by itself."""
+        ...
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """What one renewal told: the partitions held now, or that a later life of this worker has begun."""
+
+    owned: frozenset[int]
+    valid_for_s: float  # without another tick, consider the leases lost after this
+    fenced: bool = False
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """Who serves a model right now: partition -> owner, and every live worker's last beat."""
+
+    owners: dict[int, Incarnation]
+    beats: dict[str, Beat]
+
+
+class Leases(Protocol):
+    """Ownership of partitions: a fair share for every live worker, by leases (DESIGN.md section 4)."""
+
+    async def join(self, worker: str) -> Incarnation:
+        """Begin a new life under this name; the earlier one is fenced, its leases come over with the first tick."""
+        ...
+
+    async def tick(self, me: Incarnation, partitions: int, beat: Beat) -> Tick:
+        """Renew, take free leases up to the fair share, give the surplus back. One round trip."""
+        ...
+
+    async def retire(self, me: Incarnation, partitions: int, beat: Beat) -> None:
+        """Give all leases back and stop counting for the share, but stay alive for claims: called while draining."""
+        ...
+
+    async def leave(self, me: Incarnation) -> None:
+        """End this life."""
+        ...
+
+    async def view(self, partitions: int) -> PoolView: ...

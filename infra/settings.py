@@ -1,0 +1,119 @@
+"""All settings: one frozen value, read once from the environment. A wrong value refuses to start, naming the key."""
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+PREFIX = "TRIPTYCH_"
+
+Positive = Annotated[int, Meta(ge=1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+class WrongSetting(Exception):
+    """A setting that cannot be used; the message names the variable and what it may be."""
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A string that does not print itself."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "Secret('****')" if self.value else "Secret('')"
+
+    __str__ = __repr__
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Field `kafka` is read from TRIPTYCH_KAFKA, and so on. The comment is the line of the README's table."""
+
+    kafka: str = "127.0.0.1:9092"  # bootstrap servers, host:port[,host:port]
+    redis: str = "redis://127.0.0.1:6379/0"  # Redis or Valkey URL
+    s3_endpoint: str = "http://127.0.0.1:9000"  # S3 endpoint (path style, SigV4)
+    s3_public_endpoint: str = ""  # the endpoint as clients see it, for presigned URLs; empty = s3_endpoint
+    s3_bucket: str = "triptych"  # created if missing
+    s3_region: str = "us-east-1"
+    s3_access_key: Secret = Secret("triptych")
+    s3_secret_key: Secret = Secret("triptych-secret")
+    models: str = "smollm2-135m"  # served models, comma-separated ids of manifests
+    model_dir: str = ".triptych/models"  # where `triptych models pull` puts weights
+    manifest_dir: str = ""  # more manifests, beside the built-in ones
+    host: str = "127.0.0.1"  # gateway listen address
+    port: Port = 8000  # gateway listen port
+    gateway_id: str = ""  # empty = host name and process id
+    worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid
+    metrics_port: Port = 0  # a worker's /metrics and /healthz; 0 = a free port
+    max_body_bytes: Positive = 4 << 20  # request body limit
+    max_open_requests: Positive = 8_192  # per gateway; past it 429
+    default_deadline_s: Positive = 600  # how long a request may take when its header does not say
+    max_deadline_s: Positive = 3_600
+    drain_s: Positive = 30  # how long a stopping process lets running work finish
+    max_attempts: Positive = 3  # how often a job may be started before it counts as poison
+    partition_replicas: Positive = 1  # replication factor of new topics
+    cors_origins: str = "*"  # comma-separated
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def model_ids(self) -> list[str]:
+        return [one.strip() for one in self.models.split(",") if one.strip()]
+
+    @property
+    def gateway_name(self) -> str:
+        return self.gateway_id or f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def worker_name(self) -> str:
+        return self.worker or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Raises:
+        WrongSetting: a value has the wrong type or range, or a TRIPTYCH_ variable is no setting.
+    """
+    source = os.environ if environ is None else environ
+    values: dict[str, object] = {}
+    for field in msgspec.structs.fields(Settings):
+        raw = source.get(variable(field.name))
+        if raw is None:
+            continue
+        try:
+            given = {"value": raw} if field.type is Secret else raw
+            values[field.name] = msgspec.convert(given, field.type, strict=False)
+        except msgspec.ValidationError as error:
+            # A secret's error never repeats the value; msgspec's messages name types and bounds only.
+            raise WrongSetting(f"{variable(field.name)}: {error}") from None
+    known = {variable(field.name) for field in msgspec.structs.fields(Settings)} | OTHERS
+    for name in source:
+        if name.startswith(PREFIX) and name not in known:
+            raise WrongSetting(f"{name} is no setting of Triptych; see the table in README.md")
+    return Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
+
+
+# Read by the command line, the local stack and the tests, not by the services.
+OTHERS = frozenset(
+    PREFIX + name
+    for name in ("KAFKA_LIBS", "TEST_KAFKA", "TEST_REDIS", "TEST_S3", "HOME", "URL", "API_KEY", "STUB_STEP_MS")
+)
+
+
+def other(name: str, default: str = "", environ: Mapping[str, str] | None = None) -> str:
+    """One of OTHERS, by its name without the prefix."""
+    if PREFIX + name not in OTHERS:
+        raise KeyError(name)
+    return (os.environ if environ is None else environ).get(PREFIX + name, default)
+
+
+def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process we start: ours, with these on top."""
+    return {**os.environ, **overrides}

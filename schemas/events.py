@@ -1,0 +1,93 @@
+"""Events: the result stream of one request, from whichever worker runs it to whichever gateway follows it.
+
+`seq` starts at 1 and has no gaps over the whole request, over all attempts: it is what a follower checks, what a replay
+asks for and what a client re-attaches by. `attempt` fences: events of an attempt that is no longer the current one are
+refused where they are stored. Exactly one of Finished, Failed, Cancelled ends the stream (promise P1).
+
+Array-encoded, because one is sent per token; new fields go to the end, with defaults (see jobs.py for the rule).
+"""
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length"]
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """One candidate for a position: token text, its raw bytes, log probability (natural log)."""
+
+    token: str
+    raw: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The chosen token of one position and the likeliest ones beside it."""
+
+    token: str
+    raw: bytes
+    logprob: float
+    top: list[Alternative] = []
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """Some new text of one choice. `text` holds whole characters only; it may be empty while one is incomplete."""
+
+    attempt: int
+    seq: int
+    index: int  # which of the n choices
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None  # set on the last one of this choice
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Restarted(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """A new attempt starts from nothing: forget the text of the earlier ones."""
+
+    attempt: int
+    seq: int
+    worker: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens: in, out, and how many of those in came from the prefix cache."""
+
+    prompt: int
+    completion: int
+    cached: int = 0
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    attempt: int
+    seq: int
+    usage: Usage
+    worker: str = ""
+    partition: int = -1
+    queue_s: float = 0.0  # accepted -> claimed
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    attempt: int
+    seq: int
+    code: str  # an errors.Code; a str so that a newer worker's code does not break an older gateway
+    message: str
+    param: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    attempt: int
+    seq: int
+    reason: str = ""
+
+
+Event = Token | Restarted | Finished | Failed | Cancelled
+Terminal = Finished | Failed | Cancelled
+
+
+class EventBatch(msgspec.Struct, frozen=True, array_like=True):
+    """What one request emitted in one step; the unit that is stored and published. Never empty."""
+
+    request_id: str
+    events: list[Event]

@@ -1,0 +1,100 @@
+"""Jobs: what travels on the work topics.
+
+Evolution rule (tested by golden bytes in tests/unit/schemas/golden): a new field has a default and goes to the end; a
+field never changes its type or meaning; a field is never renamed; a new member of a union ships in readers first.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.refs import BlobRef
+
+Stage = Literal["encode", "generate", "decode"]
+
+
+class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of the routing slip: a stage still to visit after this one, and the topic that leads there."""
+
+    stage: Stage
+    topic: str
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What every job carries, whatever its stage."""
+
+    request_id: str
+    model: str
+    deadline_at: float  # unix seconds; past it the job is refused, not run
+    created_at: float  # unix seconds, when the request was accepted
+    reply_to: str  # id of the gateway (or intake worker) that follows the result
+    streamed: bool = False  # the client sees tokens as they come: an attempt that emitted some cannot start over
+    priority: int = 0  # lower runs first, as in vLLM
+    tenant: str = ""
+    traceparent: str = ""  # W3C trace context
+
+
+class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
+    """Constrain the output to any JSON object."""
+
+
+class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema"):
+    """Constrain the output to a JSON schema, given as JSON text."""
+
+    schema: str
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to choose tokens. Names and ranges are OpenAI's; the last ones are vLLM's."""
+
+    max_tokens: Annotated[int, Meta(ge=1)]
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 = all
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: list[str] = []
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    logprobs: int | None = None  # None = none; 0 = of the chosen token only; k = and the k likeliest
+    constraint: JsonObject | JsonSchema | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+
+
+class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
+    """Tokens in; text and token ids out."""
+
+    head: Head
+    prompt_ids: list[int]
+    sampling: Sampling
+    slip: list[Stop] = []
+
+
+class Offloaded(msgspec.Struct, frozen=True, tag="offloaded"):
+    """Stands on the topic for a message over the size limit; the object holds that message's encoded bytes."""
+
+    ref: BlobRef
+
+
+Job = GenerateJob
+Message = GenerateJob | Offloaded
+
+
+class DeadLetter(msgspec.Struct, frozen=True, tag="dead", omit_defaults=True):
+    """A record nobody could handle, with all that is needed to mend and replay it."""
+
+    reason: str
+    detail: str
+    topic: str
+    partition: int
+    offset: int
+    at: float  # unix seconds
+    key: bytes | None = None
+    value: bytes | None = None  # the raw bytes, or ...
+    value_ref: BlobRef | None = None  # ... where they are, when they would not fit
+    headers: list[tuple[str, bytes]] = []

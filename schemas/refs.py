@@ -1,0 +1,23 @@
+"""References to objects in the store: the claim check that keeps messages small (promise P6)."""
+
+import hashlib
+
+import msgspec
+
+
+class BlobRef(msgspec.Struct, frozen=True, tag="blob"):
+    """Names one immutable object by its content.
+
+    `digest` is the lower-case hex SHA-256 of the bytes, `size_bytes` their length.
+    """
+
+    key: str
+    digest: str
+    size_bytes: int
+    media_type: str = "application/octet-stream"
+
+
+def payload_ref(data: bytes, media_type: str = "application/msgpack") -> BlobRef:
+    """Where a message body too large for the broker goes: `payloads/<sha256>`."""
+    digest = hashlib.sha256(data).hexdigest()
+    return BlobRef(key=f"payloads/{digest}", digest=digest, size_bytes=len(data), media_type=media_type)

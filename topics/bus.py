@@ -1,0 +1,79 @@
+"""The interfaces of the bus. Delivery promise: at least once, in offset order of handing out, per partition."""
+
+from typing import Protocol
+
+import msgspec
+
+from schemas.jobs import Job, Message
+
+
+class Position(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One job taken from a partition this process owns. Every delivery must be given back to `done`, whatever happens."""
+
+    at: Position
+    job: Job
+
+
+class Producer(Protocol):
+    """Writes to topics. A message over the size limit goes to the object store and its key onto the topic."""
+
+    async def start(self) -> None: ...
+
+    async def send(
+        self,
+        topic: str,
+        message: Message | msgspec.Struct,
+        *,
+        partition: int | None = None,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> Position:
+        """Returns when the broker has acknowledged it.
+
+        Raises:
+            TriptychError: overloaded, when the broker does not take it in time.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class PartitionConsumer(Protocol):
+    """Reads the partitions this worker holds leases on. The commit is the contiguous finished prefix of each."""
+
+    @property
+    def owned(self) -> frozenset[int]: ...
+
+    async def start(self) -> None:
+        """Join the pool and begin to renew leases in the background. Call when the engine is ready, not before."""
+        ...
+
+    async def take(self, most: int) -> list[Delivery]:
+        """At most `most` jobs; waits a short while for the first one, then returns what there is (maybe nothing).
+
+        Not calling it for long costs nothing: leases are renewed elsewhere. Undecodable records go to the dead-letter
+        topic here and are never returned.
+        """
+        ...
+
+    def done(self, delivery: Delivery) -> None:
+        """This job has its terminal event (or belongs to someone else now); its offset may be committed."""
+        ...
+
+    async def retire(self) -> None:
+        """Hand the partitions back at once and take nothing more; jobs in flight go on."""
+        ...
+
+    async def close(self) -> None:
+        """Commit what is done, leave the pool."""
+        ...
+
+
+class FencedOff(Exception):
+    """A later life of this worker has begun; this process must stop."""

@@ -1,0 +1,1 @@
+"""The pools. One loop, many handlers; engines/ is the only place for torch and vLLM."""
