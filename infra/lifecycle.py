@@ -1,4 +1,4 @@
-"""Process life: startup, main, shutdown. A signal only sets a flag; the drain has one deadline; a second signal forces."""
+"""Process life: startup, main, shutdown. A signal sets a flag; the drain has one deadline; a second signal forces."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The interfaces of this house: what the others may ask of Redis and the object store. Twins in memory.py keep to them."""
+"""The interfaces of this house: what others may ask of Redis and the object store. Twins in memory.py keep to them."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol

@@ -14,7 +14,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One job taken from a partition this process owns. Every delivery must be given back to `done`, whatever happens."""
+    """One job from a partition this process owns. Every delivery must be given back to `done`, whatever happens."""
 
     at: Position
     job: Job

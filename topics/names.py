@@ -1,9 +1,9 @@
 """The topic table. One row per kind of topic: this is both the documentation and what `triptych topics create` does.
 
-| topic            | partitions        | retention | cleanup | written by                | read by                        |
-|------------------|-------------------|-----------|---------|---------------------------|--------------------------------|
-| generate.<model> | manifest (12)     | 1 day     | delete  | gateway                   | LLM workers, by lease          |
-| dead-letters     | 1                 | 30 days   | delete  | whoever cannot read a job | operators (`triptych dead`)    |
+| topic            | partitions    | retention | cleanup | written by                | read by               |
+|------------------|---------------|-----------|---------|---------------------------|-----------------------|
+| generate.<model> | manifest (12) | 1 day     | delete  | gateway                   | LLM workers, by lease |
+| dead-letters     | 1             | 30 days   | delete  | whoever cannot read a job | operators             |
 """
 
 import msgspec
