@@ -1,0 +1,183 @@
+"""One attempt at one request, from claim to last word."""
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import Literal
+
+from infra.clock import Clock
+from infra.metrics import Metrics
+from infra.ports import AppendState, Claim, Incarnation, Results
+from schemas.errors import Code
+from schemas.events import Cancelled, Event, Failed, Finished
+from schemas.jobs import GenerateJob
+from topics.bus import Delivery
+from workers import llm, retry
+from workers.engine import Engine, EngineDied, Refused
+from workers.engine_keeper import EngineKeeper
+from workers.outbox import Account, Outbox
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["ended", "again", "busy", "left"]
+StopCause = Literal["cancelled", "fenced", "cut"]
+CLAIM_RETRY_S = 0.2
+
+
+class Running:
+    """A running attempt, as others may touch it: they can stop it, once, with a cause."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self.cause: StopCause | None = None
+        self.reason = ""
+
+    def stop(self, cause: StopCause, reason: str = "") -> None:
+        if self.cause is None and self._task is not None:
+            self.cause, self.reason = cause, reason
+            self._task.cancel()
+
+    def uncancel(self) -> bool:
+        """True when the cancellation just caught was ours, not the process's; takes it back."""
+        if self.cause is None or self._task is None:
+            return False
+        self._task.uncancel()
+        return True
+
+    def finish(self) -> None:
+        """From now on nothing can stop it: its last word is being written."""
+        self._task = None
+
+
+class Attempts:
+    """Makes attempts for one worker; knows those that run, so that they can be cancelled."""
+
+    def __init__(
+        self,
+        me: Incarnation,
+        results: Results,
+        engine: Engine,
+        keeper: EngineKeeper,
+        outbox: Outbox,
+        metrics: Metrics,
+        clock: Clock,
+        max_attempts: int,
+    ) -> None:
+        self._me = me
+        self._results = results
+        self._engine = engine
+        self._keeper = keeper
+        self._outbox = outbox
+        self._metrics = metrics
+        self._clock = clock
+        self._max_attempts = max_attempts
+        self._running: dict[str, Running] = {}
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Stop it if it runs here; a queued one is caught by its claim."""
+        if running := self._running.get(request_id):
+            running.stop("cancelled", reason)
+
+    def cut_short(self) -> None:
+        """The drain's time is over: stop all, giving back what can go again."""
+        for running in list(self._running.values()):
+            running.stop("cut")
+
+    async def make(self, delivery: Delivery) -> Outcome:
+        """Claim the request and, if it is ours, run it to its end."""
+        job = delivery.job
+        claim = await self._claim(job)
+        match retry.on_claim(job.head, claim, self._clock.now()):
+            case "drop":
+                return "ended"
+            case "wait":
+                return "busy"
+            case "run":
+                return await self._run(delivery, claim)
+            case terminal:
+                account = Account(job.head, claim.attempt, claim.last_seq + 1, lambda _: None)
+                return await self._last_word(account, terminal)
+
+    async def _claim(self, job: GenerateJob) -> Claim:
+        while True:
+            try:
+                return await self._results.claim(job.head, self._me, self._max_attempts)
+            except (OSError, TimeoutError) as error:
+                log.warning("cannot claim %s, trying again: %s", job.head.request_id, error)
+            await asyncio.sleep(CLAIM_RETRY_S)
+
+    async def _run(self, delivery: Delivery, claim: Claim) -> Outcome:
+        job, running = delivery.job, Running()
+        account = Account(job.head, claim.attempt, claim.last_seq, lambda state: self._on_state(running, state))
+        self._running[job.head.request_id] = running
+        try:
+            last = await self._events(delivery, claim, account, running)
+        finally:
+            running.finish()
+            del self._running[job.head.request_id]
+        if last == "fenced":
+            return "ended"
+        if isinstance(last, str):
+            return await self._go_again(job, account, last)
+        return await self._last_word(account, last)
+
+    def _on_state(self, running: Running, state: AppendState) -> None:
+        running.stop("cancelled" if state == "cancelled" else "fenced")
+
+    async def _events(
+        self, delivery: Delivery, claim: Claim, account: Account, running: Running
+    ) -> Event | Literal["fenced", "again", "left"]:
+        """Send everything but the last word, and return that; or how else this attempt ended."""
+        job, now = delivery.job, self._clock.now()
+        queue_s = now - job.head.created_at
+        events = llm.handle(job, claim, account, self._engine, self._me.worker, delivery.at.partition, queue_s)
+        try:
+            # Closing the handler belongs inside the try: a stop may arrive while the engine is still aborting.
+            async with asyncio.timeout(job.head.deadline_at - now), aclosing(events):
+                async for event in events:
+                    if isinstance(event, Finished):
+                        return event
+                    await self._outbox.put(account, event)
+            return self._failed(account, "engine_no_end", "the engine stopped without an end")
+        except Refused as refusal:
+            return self._failed(account, "invalid_request", str(refusal), refusal.param)
+        except EngineDied:
+            self._keeper.died()
+            if retry.can_go_again(job.head, claim, account):
+                return "again"
+            return self._failed(account, "engine_died", "the engine died in mid-stream; please try again")
+        except TimeoutError:
+            return self._failed(account, "deadline_exceeded", "the deadline passed while the answer was generated")
+        except asyncio.CancelledError:
+            if not running.uncancel():
+                raise
+            return self._stopped(job, claim, account, running)
+        except Exception:
+            log.exception("request %s failed", job.head.request_id)
+            return self._failed(account, "internal", "the worker failed on this request")
+
+    def _stopped(
+        self, job: GenerateJob, claim: Claim, account: Account, running: Running
+    ) -> Event | Literal["fenced", "left"]:
+        if running.cause == "cancelled":
+            return Cancelled(account.attempt, account.next_seq(), running.reason)
+        if running.cause == "fenced":
+            return "fenced"
+        if retry.can_go_again(job.head, claim, account):
+            return "left"
+        return self._failed(account, "worker_lost", "the worker was stopped in mid-stream; please try again")
+
+    def _failed(self, account: Account, code: Code, message: str, param: str | None = None) -> Failed:
+        return Failed(account.attempt, account.next_seq(), code, message, param)
+
+    async def _go_again(self, job: GenerateJob, account: Account, how: str) -> Outcome:
+        await account.settled()
+        await self._results.requeue(job.head, account.attempt, self._me)
+        return "left" if how == "left" else "again"
+
+    async def _last_word(self, account: Account, event: Event) -> Outcome:
+        """Store the terminal event; only then may the offset be committed."""
+        await self._outbox.put(account, event)
+        await account.settled()
+        self._metrics.job_ended(account.head.model, type(event).__name__.lower())
+        return "ended"

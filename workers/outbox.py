@@ -1,0 +1,98 @@
+"""The way out: collects what all running jobs emit and stores it in one round trip per engine step.
+
+While one append is on its way, the next step's events gather; so the slower Redis is, the larger the batches get.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from infra.ports import AppendState, Outgoing, Results
+from schemas.events import Event
+from schemas.jobs import Head
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING_EVENTS = 20_000
+RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
+
+
+class Account:
+    """One attempt's line to the client: numbers its events and learns what became of them."""
+
+    def __init__(self, head: Head, attempt: int, last_seq: int, on_state: Callable[[AppendState], None]) -> None:
+        self.head = head
+        self.attempt = attempt
+        self.seq = last_seq
+        self.emitted_tokens = False
+        self._on_state = on_state
+        self._unsettled = 0
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def sent(self, count: int) -> None:
+        self._unsettled += count
+        self._settled.clear()
+
+    def answered(self, state: AppendState, count: int) -> None:
+        self._unsettled -= count
+        if self._unsettled == 0:
+            self._settled.set()
+        if state != "stored":
+            self._on_state(state)
+
+    async def settled(self) -> None:
+        """Wait until everything sent so far is stored or refused."""
+        await self._settled.wait()
+
+
+class Outbox:
+    """Owns the one flushing task; `run` it in the loop's task group."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._pending: dict[Account, list[Event]] = {}
+        self._pending_events = 0
+        self._dirty = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def put(self, account: Account, event: Event) -> None:
+        """Queue one event; waits only while Redis is so slow that the bound is reached."""
+        await self._room.wait()
+        self._pending.setdefault(account, []).append(event)
+        self._pending_events += 1
+        account.sent(1)
+        self._dirty.set()
+        if self._pending_events >= MAX_PENDING_EVENTS:
+            self._room.clear()
+
+    async def run(self) -> None:
+        """Flush for ever; cancel when every account has settled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            batch, self._pending = self._pending, {}
+            self._pending_events = 0
+            self._room.set()
+            await self._flush(batch)
+
+    async def _flush(self, batch: dict[Account, list[Event]]) -> None:
+        states = await self._append([Outgoing(account.head, events) for account, events in batch.items()])
+        for (account, events), state in zip(batch.items(), states, strict=True):
+            account.answered(state, len(events))
+
+    async def _append(self, outgoing: list[Outgoing]) -> list[AppendState]:
+        """Append until it succeeds: a repeated append of the same events is recognised and answered "stored"."""
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._results.append(outgoing)
+            except (OSError, TimeoutError) as error:
+                log.warning("results cannot be stored, trying again in %.2f s: %s", wait_s, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MOST_S)
