@@ -1,0 +1,24 @@
+"""Loopback ports: a free one to give to a service, and whether one is taken."""
+
+import socket
+
+LOOPBACK = "127.0.0.1"
+
+
+def free() -> int:
+    """A port nobody listens on now. Another process may take it before it is used; callers notice at start."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def taken(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a server could not listen there. Binds as servers do, so connections in TIME_WAIT do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
