@@ -142,6 +142,7 @@ class Tick(msgspec.Struct, frozen=True):
     owned: frozenset[int]
     valid_for_s: float  # without another tick, consider the leases lost after this
     fenced: bool = False
+    taken: frozenset[int] = frozenset()  # those of `owned` that were not mine a moment ago: begin from the commit
 
 
 class PoolView(msgspec.Struct, frozen=True):
@@ -152,7 +153,10 @@ class PoolView(msgspec.Struct, frozen=True):
 
 
 class Leases(Protocol):
-    """Ownership of partitions: a fair share for every live worker, by leases (DESIGN.md section 4)."""
+    """Ownership of partitions: a fair share for every live worker, by leases (DESIGN.md section 4).
+
+    Every verb raises ConnectionError when the store of leases does not answer in time.
+    """
 
     async def join(self, worker: str) -> Incarnation:
         """Begin a new life under this name; the earlier one is fenced, its leases come over with the first tick."""
@@ -163,11 +167,16 @@ class Leases(Protocol):
         ...
 
     async def retire(self, me: Incarnation, partitions: int, beat: Beat) -> None:
-        """Give all leases back and stop counting for the share, but stay alive for claims: called while draining."""
+        """Give all leases back and stop counting for the share, but stay alive for claims: called while draining.
+
+        Ticks that follow keep this life alive and own nothing.
+        """
         ...
 
     async def leave(self, me: Incarnation) -> None:
-        """End this life."""
+        """End this life: its leases are free at once. Harmless when it has been fenced."""
         ...
 
-    async def view(self, partitions: int) -> PoolView: ...
+    async def view(self, partitions: int) -> PoolView:
+        """Owners of leased partitions, and beats of workers that count for the share (retired ones do not)."""
+        ...

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from infra.ports import Incarnation
 from schemas.jobs import Job, Message
 
 
@@ -14,7 +15,11 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One job from a partition this process owns. Every delivery must be given back to `done`, whatever happens."""
+    """One job from a partition this process owns.
+
+    It must be given back to `done`, or its partition stays where it is until the next owner reads it again. Only a
+    worker that drains may leave one open.
+    """
 
     at: Position
     job: Job
@@ -48,7 +53,14 @@ class PartitionConsumer(Protocol):
     """Reads the partitions this worker holds leases on. The commit is the contiguous finished prefix of each."""
 
     @property
-    def owned(self) -> frozenset[int]: ...
+    def me(self) -> Incarnation:
+        """This life of the worker, for its claims. Known once started; RuntimeError before."""
+        ...
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions whose leases are held at this moment."""
+        ...
 
     async def start(self) -> None:
         """Join the pool and begin to renew leases in the background. Call when the engine is ready, not before."""
@@ -58,12 +70,18 @@ class PartitionConsumer(Protocol):
         """At most `most` jobs; waits a short while for the first one, then returns what there is (maybe nothing).
 
         Not calling it for long costs nothing: leases are renewed elsewhere. Undecodable records go to the dead-letter
-        topic here and are never returned.
+        topic here and are never returned. One caller at a time.
+
+        Raises:
+            FencedOff: a later life of this worker has begun.
         """
         ...
 
     def done(self, delivery: Delivery) -> None:
-        """This job has its terminal event (or belongs to someone else now); its offset may be committed."""
+        """This job has its terminal event (or belongs to someone else now); its offset may be committed.
+
+        Harmless for a delivery of a partition that has been lost since.
+        """
         ...
 
     async def retire(self) -> None:
