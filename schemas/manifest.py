@@ -50,4 +50,4 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owned_by: str = "triptych"
     created: int = 0  # unix seconds
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 12
-    capabilities: list[Literal["chat", "json", "logprobs"]] = ["chat", "json", "logprobs"]
+    capabilities: tuple[Literal["chat", "json", "logprobs"], ...] = ("chat", "json", "logprobs")
