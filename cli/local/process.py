@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from cli.errors import CommandFailed
 from infra import settings
 
 PR_SET_PDEATHSIG = 1
@@ -26,7 +27,7 @@ TAIL_LINES = 15
 TAIL_BYTES = 16_384
 
 
-class PartFailed(Exception):
+class PartFailed(CommandFailed):
     """A part did not come up; the message holds the end of its log."""
 
 

@@ -1,0 +1,176 @@
+"""The `triptych` command: reads the arguments, builds what a command needs, says what went wrong."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from cli import chat as chatting
+from cli import doctor as doctors
+from cli import down as downs
+from cli import models as model_commands
+from cli import status as statuses
+from cli import topic_admin
+from cli import up as ups
+from cli.errors import CommandFailed
+from cli.gateway_client import GatewayClient
+from cli.local import state
+from cli.local.stack import UpOptions
+from infra import settings as config
+from infra.clock import SystemClock
+from infra.log import setup as log_setup
+from infra.manifests import WrongManifest
+from infra.model_files import ModelMissing
+from infra.model_sources import CannotFetch
+from infra.settings import WrongSetting
+
+DEFAULT_HOME = Path(".triptych")
+DEFAULT_MODEL = "smollm2-135m"
+# What the person at the terminal can mend; anything else is a fault of ours and shows its traceback.
+EXPECTED = (CommandFailed, WrongSetting, WrongManifest, ModelMissing, CannotFetch)
+
+app = typer.Typer(
+    help="Omni-modal model serving as an event pipeline. Begin with: triptych up",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The topics that the served models need.", no_args_is_help=True)
+models_app = typer.Typer(help="Model manifests and weights.", no_args_is_help=True)
+worker_app = typer.Typer(help="Run one worker in the foreground, with settings from TRIPTYCH_*.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(models_app, name="models")
+app.add_typer(worker_app, name="worker")
+
+Home = Annotated[Path, typer.Option(help="Folder of the stack's data, logs and stack.json.", envvar="TRIPTYCH_HOME")]
+Engine = Annotated[
+    Literal["vllm", "stub"], typer.Option(help="vllm: the real model. stub: made-up tokens, for trying the pipeline.")
+]
+
+
+@app.command()
+def up(
+    broker: Annotated[
+        Literal["auto", "kafka", "embedded"],
+        typer.Option(help="auto: Apache Kafka where Java and its jars are to be had, else embedded (memory-only)."),
+    ] = "auto",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many LLM workers.")] = 2,
+    model: Annotated[str, typer.Option(help="Which model to serve; see: triptych models list.")] = DEFAULT_MODEL,
+    engine: Engine = "vllm",
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Start everything on this machine: broker, Valkey, S3, gateway, LLM workers. Ctrl-C stops all of it.
+
+    Fetches the model first if it is missing. Parts that die are started again.
+    """
+    options = UpOptions(broker=broker, port=port, workers=workers, model=model, engine=engine, home=home)
+    settings = config.load()
+    log_setup("warning")
+    ups.run(options, settings, SystemClock(), Console())
+
+
+@app.command()
+def down(home: Home = DEFAULT_HOME) -> None:
+    """Stop the stack that `triptych up` runs in another terminal."""
+    print("stopped:", ", ".join(downs.down(home)))
+
+
+@app.command()
+def status(home: Home = DEFAULT_HOME) -> None:
+    """Show parts, workers, partitions and readiness. Ends with 1 when the gateway is not ready."""
+    settings = config.load()
+    if not statuses.show(settings, home, topic_admin.served(settings), SystemClock(), Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    home: Home = DEFAULT_HOME, port: Annotated[int, typer.Option(help="Port the gateway is to have.")] = 8000
+) -> None:
+    """Check Java, broker, Redis, store, models, memory and ports, and say how to mend what is wrong."""
+    findings = doctors.examine(config.load(), home, port)
+    Console().print(doctors.table(findings))
+    if any(one.verdict == "problem" for one in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def chat(
+    model: Annotated[str, typer.Option(help="Which model; the first one served when not given.")] = "",
+    url: Annotated[str, typer.Option(help="Gateway; the local stack's when not given.", envvar="TRIPTYCH_URL")] = "",
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+    max_tokens: Annotated[int, typer.Option(min=0, help="Longest answer, in tokens; 0 = up to the context.")] = 0,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Talk to a model in the terminal. Ctrl-C stops an answer, /new begins anew, /exit or Ctrl-D ends."""
+    running = state.read(home)
+    settings = config.load()
+    local = running.url if running is not None else f"http://{settings.host}:{settings.port}"
+    client = GatewayClient(url or local, config.other("API_KEY"), timeout_s=float(settings.default_deadline_s))
+    options = chatting.ChatOptions(model or chatting.first_model(client), system, max_tokens or None)
+    chatting.run(client, options, Console())
+
+
+@app.command()
+def gateway() -> None:
+    """Run the gateway in the foreground, with settings from TRIPTYCH_*."""
+    _become("gateway")
+
+
+@worker_app.command("llm")
+def worker_llm(
+    model: Annotated[str, typer.Option(help="Id of the model to serve.")] = DEFAULT_MODEL, engine: Engine = "vllm"
+) -> None:
+    """Tokens in; text and token ids out."""
+    _become("workers", "llm", "--model", model, "--engine", engine)
+
+
+@topics_app.command("create")
+def topics_create() -> None:
+    """Create the topics of the served models (TRIPTYCH_MODELS) where they are missing."""
+    settings = config.load()
+    models = topic_admin.served(settings)
+    topic_admin.create(settings, models)
+    Console().print(topic_admin.table(models))
+
+
+@topics_app.command("list")
+def topics_list() -> None:
+    """Show the topic table: partitions, retention, who writes and who reads."""
+    Console().print(topic_admin.table(topic_admin.served(config.load())))
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """Show the known models and whether their weights are on disk."""
+    Console().print(model_commands.table(config.load()))
+
+
+@models_app.command("pull")
+def models_pull(
+    name: Annotated[str, typer.Argument(help="Id of a known model, or hf:organisation/model[@revision].")],
+) -> None:
+    """Fetch a model's weights, once; checked by hash."""
+    model_commands.pull(name, config.load(), Console())
+
+
+def _become(module: str, *arguments: str) -> None:
+    """Turn into that process: same id, same terminal, signals go straight to it."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+def main() -> None:
+    try:
+        app()
+    except EXPECTED as error:
+        Console(stderr=True).print(f"triptych: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

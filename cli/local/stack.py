@@ -1,0 +1,140 @@
+"""What `triptych up` runs: which parts, on which ports, in which order, with which settings."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGTERM
+
+import msgspec
+
+from cli.local import broker, ports, probes, s3, valkey
+from cli.local.broker import Decision, Wish
+from cli.local.process import Part
+from infra.settings import Settings, variable
+
+GATEWAY = "gateway"
+BROKER_PORT, VALKEY_PORT, S3_PORT = 9092, 6379, 9000
+GATEWAY_LIMIT_S = 60.0
+# Two vLLM workers that compile and warm up on two slow cores, with room to spare.
+WORKER_LIMIT_S = 600.0
+# On one machine nobody takes over what is cut off, but nobody wants to watch a stop for half a minute either.
+DRAIN_S = 8
+
+
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    broker: Wish
+    port: int
+    workers: int
+    model: str
+    engine: str
+    home: Path
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the parts listen."""
+
+    url: str
+    bootstrap: str
+    redis: str
+    s3: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    addresses: Addresses
+    decision: Decision
+    logs: Path
+    groups: list[list[Part]]
+    stop_order: list[list[str]]
+
+
+class _Ports(msgspec.Struct, frozen=True):
+    gateway: int
+    broker: int
+    valkey: int
+    s3: int
+
+
+def plan(options: UpOptions, settings: Settings, decision: Decision, topics_exist: Callable[[str], bool]) -> Plan:
+    """Choose ports, lay out the folders and describe every part; starts none of them.
+
+    `topics_exist` makes the topics on the broker of that address where they are missing. It runs each time a broker
+    has come up, because the embedded one forgets them when it dies.
+    """
+    at = _Ports(options.port, *(ports.preferred(one) for one in (BROKER_PORT, VALKEY_PORT, S3_PORT)))
+    addresses = Addresses(
+        url=f"http://{settings.host}:{at.gateway}",
+        bootstrap=broker.bootstrap(at.broker),
+        redis=valkey.url(at.valkey),
+        s3=s3.endpoint(at.s3),
+    )
+    environment = _environment(options, settings, addresses)
+    workers = [_worker(options, f"llm-{number}", environment) for number in range(options.workers)]
+    gateway = _gateway(options, addresses.url, environment)
+    return Plan(
+        addresses=addresses,
+        decision=decision,
+        logs=options.home / "logs",
+        groups=[_services(options, settings, decision, at, topics_exist), [gateway, *workers]],
+        stop_order=[[gateway.name], [worker.name for worker in workers]],
+    )
+
+
+def _services(
+    options: UpOptions, settings: Settings, decision: Decision, at: _Ports, topics_exist: Callable[[str], bool]
+) -> list[Part]:
+    logs, data = options.home / "logs", options.home / "data"
+    bus = broker.part(decision, at.broker, logs / "broker.log", data / "broker")
+    address = broker.bootstrap(at.broker)
+    # Valkey keeps what the broker keeps: offsets of a log that is gone would only mislead.
+    valkey_data = None if decision.kind == "embedded" else data / "valkey"
+    keys = settings.s3_access_key.value, settings.s3_secret_key.value
+    return [
+        msgspec.structs.replace(bus, ready=lambda: probes.kafka(address) and topics_exist(address)),
+        valkey.part(at.valkey, logs / "valkey.log", valkey_data),
+        s3.part(at.s3, logs / "s3.log", data / "s3", *keys),
+    ]
+
+
+def _environment(options: UpOptions, settings: Settings, addresses: Addresses) -> dict[str, str]:
+    """Settings that all of our own processes share."""
+    values = {
+        "kafka": addresses.bootstrap,
+        "redis": addresses.redis,
+        "s3_endpoint": addresses.s3,
+        "s3_public_endpoint": addresses.s3,
+        "models": options.model,
+        "model_dir": str(Path(settings.model_dir).resolve()),
+        "drain_s": str(DRAIN_S),
+    }
+    return {variable(field): value for field, value in values.items()} | {"PYTHONUNBUFFERED": "1"}
+
+
+def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
+    return Part(
+        name=GATEWAY,
+        argv=[sys.executable, "-m", "gateway"],
+        log=options.home / "logs" / "gateway.log",
+        port=options.port,
+        # Whether the others are there is /readyz's business.
+        ready=lambda: probes.http_status(f"{url}/healthz") == 200,
+        start_limit_s=GATEWAY_LIMIT_S,
+        environment={**environment, variable("port"): str(options.port), variable("gateway_id"): GATEWAY},
+        stop_limit_s=DRAIN_S + 4.0,
+        orphan_signal=SIGTERM,
+    )
+
+
+def _worker(options: UpOptions, name: str, environment: dict[str, str]) -> Part:
+    port = ports.free()
+    return Part(
+        name=name,
+        argv=[sys.executable, "-m", "workers", "llm", "--model", options.model, "--engine", options.engine],
+        log=options.home / "logs" / f"{name}.log",
+        port=port,
+        ready=lambda: probes.http_status(f"http://{ports.LOOPBACK}:{port}/healthz") == 200,
+        start_limit_s=WORKER_LIMIT_S,
+        # A stable name: a worker that comes back takes its own partitions over at once.
+        environment={**environment, variable("worker"): name, variable("metrics_port"): str(port)},
+        stop_limit_s=DRAIN_S + 7.0,
+        orphan_signal=SIGTERM,
+    )

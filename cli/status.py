@@ -1,0 +1,78 @@
+"""`triptych status`: what runs, and who owns which partition."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from cli.errors import CommandFailed
+from cli.gateway_client import GatewayClient
+from cli.local import state
+from cli.local.state import StackState
+from infra import redis_client
+from infra.clock import Clock
+from infra.leases import RedisLeases
+from infra.ports import PoolView
+from infra.settings import Settings
+from schemas.manifest import Manifest
+
+
+def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Clock, console: Console) -> bool:
+    """Print it all; False when the gateway is not ready.
+
+    Raises:
+        CommandFailed: no gateway answers, or Redis does not.
+    """
+    running = state.read(home)
+    if running is not None and state.ours_alive(running):
+        settings = msgspec.structs.replace(settings, redis=running.redis)
+        console.print(parts(running))
+        url = running.url
+    else:
+        url = f"http://{settings.host}:{settings.port}"
+        console.print(f"no local stack in {home}; asking the configured services", style="dim", highlight=False)
+    for manifest in models:
+        console.print(pool(manifest, asyncio.run(view(settings, manifest)), clock.now()))
+    status, body = GatewayClient(url).get("/readyz")
+    console.print(f"gateway {url}: {'ready' if status == 200 else 'not ready'}  {body.decode()}", markup=False)
+    return status == 200
+
+
+def parts(running: StackState) -> Table:
+    alive = state.ours_alive(running)
+    rows = Table("part", "pid", "state", title=f"local stack, broker: {running.broker}", title_justify="left")
+    for name, pid in {state.SUPERVISOR: running.supervisor, **running.pids}.items():
+        rows.add_row(name, str(pid), "runs" if name in alive else "gone")
+    return rows
+
+
+async def view(settings: Settings, manifest: Manifest) -> PoolView:
+    """Who serves a model now."""
+    async with aclosing(redis_client.connect(settings.redis, max_connections=1)) as client:
+        try:
+            return await RedisLeases(client, manifest.id).view(manifest.partitions)
+        except ConnectionError as error:
+            raise CommandFailed(f"Redis at {settings.redis}: {error}") from None
+
+
+def pool(manifest: Manifest, seen: PoolView, now: float) -> Table:
+    """One row a worker: its last beat and the partitions it owns."""
+    title = f"{manifest.id}: {len(seen.owners)} of {manifest.partitions} partitions owned"
+    rows = Table("worker", "engine", "partitions", "running", "waiting", "tokens/s", "beat", title=title)
+    rows.title_justify = "left"
+    for name, beat in sorted(seen.beats.items()):
+        owned = sorted(partition for partition, owner in seen.owners.items() if owner.worker == name)
+        rows.add_row(
+            f"{name}:{beat.epoch}",
+            beat.engine,
+            " ".join(map(str, owned)),
+            f"{beat.running}/{beat.slots}",
+            str(beat.waiting),
+            f"{beat.tokens_per_s:.1f}",
+            f"{max(0.0, now - beat.at):.1f} s ago",
+        )
+    return rows

@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import pytest
+
+from cli.local import broker, kafka_jars
+from cli.local.kafka_jars import NotToBeHad
+from cli.local.process import PartFailed
+
+JAVA = Path("/usr/bin/java")
+
+
+def _refuse(reason: str) -> str:
+    raise NotToBeHad(reason)
+
+
+@pytest.fixture
+def with_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jars, "java", lambda: JAVA)
+    monkeypatch.setattr(kafka_jars, "class_path", lambda: "/libs/*")
+
+
+@pytest.fixture
+def without_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jars, "java", lambda: JAVA)
+    monkeypatch.setattr(kafka_jars, "class_path", lambda: _refuse("no route to Maven"))
+
+
+@pytest.mark.usefixtures("with_kafka")
+def test_auto_takes_apache_kafka_where_its_parts_are() -> None:
+    decision = broker.broker_kind("auto")
+    assert (decision.kind, decision.kafka) == ("kafka", broker.KafkaParts(JAVA, "/libs/*"))
+
+
+@pytest.mark.usefixtures("without_jars")
+def test_auto_falls_back_to_the_embedded_broker_and_says_why() -> None:
+    decision = broker.broker_kind("auto")
+    assert (decision.kind, decision.kafka) == ("embedded", None)
+    assert "no route to Maven" in decision.why
+
+
+@pytest.mark.usefixtures("without_jars")
+def test_kafka_by_name_fails_where_it_cannot_run() -> None:
+    with pytest.raises(PartFailed, match="no route to Maven"):
+        broker.broker_kind("kafka")
+
+
+@pytest.mark.usefixtures("with_kafka")
+def test_embedded_by_name_does_not_look_for_kafka() -> None:
+    assert broker.broker_kind("embedded") == broker.Decision("embedded", "asked for")
+
+
+def test_a_folder_without_kafka_in_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIPTYCH_KAFKA_LIBS", str(tmp_path))
+    with pytest.raises(NotToBeHad, match=str(tmp_path)):
+        kafka_jars.class_path()
+
+
+def test_a_folder_of_jars_becomes_a_class_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kafka_2.13-4.4.0.jar").touch()
+    monkeypatch.setenv("TRIPTYCH_KAFKA_LIBS", str(tmp_path))
+    assert kafka_jars.class_path() == f"{tmp_path}/*"
