@@ -7,16 +7,21 @@
 | tri:{model}:workers              | zset    | LEASE_TTL_MS     | worker, every tick      | workers, gateways         |
 | tri:{model}:beats                | hash    | none (bounded)   | worker, every tick      | gateways, `status`        |
 | tri:{model}:lease:<partition>    | string  | LEASE_TTL_MS     | the owning worker       | workers, gateways         |
-| tri:{model}:req:<request id>     | hash    | STATE_TTL_MS     | claim, append, cancel   | claim, append, `requests` |
-| tri:{model}:out:<request id>     | stream  | STATE_TTL_MS     | append                  | followers catching up     |
+| tri:{model}:req:<request id>     | hash    | see below        | claim, append, cancel   | claim, append, `requests` |
+| tri:{model}:out:<request id>     | stream  | see below        | append                  | followers catching up     |
 | tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
 | tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
+
+State and stream of a request live until its deadline + STATE_TTL_MS while it runs, and STATE_TTL_MS from its end on; a
+cancel that comes before any claim makes a state for UNCLAIMED_TTL_MS.
 """
 
 LEASE_TTL_MS = 3_000
 TICK_S = 0.5
 # How long a result can be read again after its last event: the replay window of promise P4.
 STATE_TTL_MS = 600_000
+# A cancelled job may wait in its topic for as long as the longest deadline; its flag must outlive that.
+UNCLAIMED_TTL_MS = 4_200_000
 # Entries kept per replay stream; one entry is one engine step of one request.
 REPLAY_MAX_ENTRIES = 8_192
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from schemas.events import Event
+from schemas.events import Event, Terminal
 from schemas.jobs import Head
 from schemas.refs import BlobRef
 from schemas.signals import Beat, Signal
@@ -51,9 +51,9 @@ ClaimState = Literal["mine", "busy", "done", "cancelled", "exhausted"]
 class Claim(msgspec.Struct, frozen=True):
     """The answer to "may I run this request?".
 
-    mine: yes, as `attempt`; events continue at `last_seq + 1`.  busy: a living worker runs it; ask again.
-    done: it has its terminal event.  cancelled: somebody cancelled it before it ran: emit Cancelled as `attempt`.
-    exhausted: too many attempts: emit Failed as `attempt`.
+    mine: yes, as `attempt`; events continue at `last_seq + 1`.  busy: a living worker runs it (maybe the asking one
+    itself, which read the job twice); ask again.  done: it has its terminal event.  cancelled: somebody cancelled it
+    before it ran: emit Cancelled as `attempt`.  exhausted: too many attempts: emit Failed as `attempt`.
     """
 
     state: ClaimState
@@ -66,28 +66,39 @@ AppendState = Literal["stored", "fenced", "ended", "cancelled"]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """Events of one request on their way out; seqs are contiguous, attempt is the same for all."""
+    """Events of one request on their way out: at least one, seqs contiguous, one attempt, nothing after a terminal."""
 
     head: Head
     events: list[Event]
 
 
 class Results(Protocol):
-    """The result path, worker's side."""
+    """The result path, worker's side.
+
+    Every verb raises ConnectionError when the store gives no answer in time; to call it again with the same arguments
+    is then right and harmless, whether or not the first call had been carried out.
+    """
 
     async def claim(self, head: Head, by: Incarnation, max_attempts: int) -> Claim: ...
 
+    async def requeue(self, head: Head, attempt: int, by: Incarnation) -> None:
+        """Give up this claim: the next one, by anybody, succeeds. Nothing happens if a later attempt owns it."""
+        ...
+
     async def append(self, outgoing: Sequence[Outgoing]) -> list[AppendState]:
-        """Store and publish, in one round trip for all; one answer per item, in order.
+        """Store and publish, in one round trip for all; one answer per item, in order. All are of one model.
 
         stored: also when the very same events had been stored before (a retried call).
-        fenced: a later attempt owns the request now; nothing stored.  ended: it has a terminal event; nothing stored.
-        cancelled: stored, and somebody wants it to stop.
+        fenced: a later attempt owns the request now, or the store has lost what came before; nothing stored.
+        ended: it has a terminal event; nothing stored.  cancelled: stored, and somebody wants it to stop.
         """
         ...
 
-    async def end(self, head: Head, event: Event) -> bool:
-        """Gateway's last word (deadline, nobody left): end the request whatever attempt runs. False if it had ended."""
+    async def end(self, head: Head, event: Terminal) -> bool:
+        """Gateway's last word (deadline, nobody left): end the request whatever attempt runs. False if it had ended.
+
+        The event's attempt and seq are filled in where it is stored.
+        """
         ...
 
     async def cancel(self, model: str, request_id: str, reason: str) -> None:

@@ -1,0 +1,69 @@
+-- One engine step: store the new events of all live requests, publish those stored. See Results.append.
+-- KEYS  1 key prefix of request states, 2 key prefix of replay streams; ids follow below, all in the {model} slot
+-- ARGV  1 msgpack rows [id, attempt, first seq, last seq, flags, batch bytes, reply_to], 2 the batches back to back,
+--       3 channel prefix, 4 entries kept per stream, 5 TTL after the last event (ms)
+-- Returns one letter per row: s(tored) c(ancelled) f(enced) e(nded).
+local TERMINAL, EMITTED = 1, 2  -- flags
+
+local function is_repeat(stream, last_seq, batch)
+  local id = last_seq .. '-0'
+  local entry = redis.call('XRANGE', stream, id, id)[1]
+  return entry ~= nil and entry[2][2] == batch
+end
+
+local function write(state, stream, row, batch)
+  local first_seq, last_seq, flags = row[3], row[4], row[5]
+  -- pcall: a stream that outlived its state refuses the id; that is this row's fault, not the others'.
+  local added = redis.pcall('XADD', stream, 'MAXLEN', '~', ARGV[4], last_seq .. '-0', 'b', batch)
+  if type(added) == 'table' then return false end
+  if flags >= EMITTED then
+    redis.call('HSET', state, 'last_seq', last_seq, 'emitted', 1)
+  else
+    redis.call('HSET', state, 'last_seq', last_seq)
+  end
+  if flags % 2 == TERMINAL then
+    redis.call('HSET', state, 'done', 1)
+    redis.call('PEXPIRE', state, ARGV[5])
+    redis.call('PEXPIRE', stream, ARGV[5])
+  elseif first_seq == 1 then
+    redis.call('PEXPIRE', stream, redis.call('PTTL', state))  -- the claim decided how long
+  end
+  return true
+end
+
+-- The letter, and whether the batch is new.
+local function store(row, batch)
+  local state, stream = KEYS[1] .. row[1], KEYS[2] .. row[1]
+  local now = redis.call('HMGET', state, 'attempt', 'last_seq', 'done', 'cancelled')
+  local stored = (now[4] and row[5] % 2 ~= TERMINAL) and 'c' or 's'
+  if tonumber(now[1] or -1) ~= row[2] then return 'f', false end
+  local last_seq = tonumber(now[2] or 0)
+  if row[4] <= last_seq and is_repeat(stream, row[4], batch) then return stored, false end
+  if now[3] then return 'e', false end
+  -- A hole means that the store has lost what came before (a failover, a flush): nobody could read past it.
+  if row[3] ~= last_seq + 1 then return 'f', false end
+  if not write(state, stream, row, batch) then return 'f', false end
+  return stored, true
+end
+
+local function array_header(length)
+  if length < 16 then return string.char(0x90 + length) end
+  return string.char(0xdc, math.floor(length / 256), length % 256)
+end
+
+local letters, publications, at = {}, {}, 1
+for i, row in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local batch = string.sub(ARGV[2], at, at + row[6] - 1)
+  at = at + row[6]
+  local letter, new = store(row, batch)
+  letters[i] = letter
+  if new then
+    local batches = publications[row[7]] or {}
+    publications[row[7]] = batches
+    batches[#batches + 1] = batch
+  end
+end
+for reply_to, batches in pairs(publications) do
+  redis.call('PUBLISH', ARGV[3] .. reply_to, array_header(#batches) .. table.concat(batches))
+end
+return table.concat(letters)

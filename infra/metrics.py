@@ -1,0 +1,92 @@
+"""Every metric: name, kind, labels, who counts it. The composition root builds one `Metrics` and hands it around.
+
+| metric                         | kind      | labels         | counted when                                           |
+| ------------------------------ | --------- | -------------- | ------------------------------------------------------ |
+| triptych_requests_total        | counter   | model, outcome | a gateway has answered a request                       |
+| triptych_tokens_total          | counter   | model, kind    | a request ends: kind = prompt, cached or completion    |
+| triptych_open_streams          | gauge     |                | now: requests that a gateway follows                   |
+| triptych_ttft_seconds          | histogram | model          | the first token leaves a gateway; since acceptance     |
+| triptych_queue_seconds         | histogram | model          | a worker claims a job; since acceptance                |
+| triptych_jobs_total            | counter   | model, outcome | a worker has stored a terminal event                   |
+| triptych_appends_total         | counter   | state          | per batch appended: stored, cancelled, fenced, ended   |
+| triptych_catch_ups_total       | counter   | reason         | a follower reads a stream: see infra/stream_reader.py  |
+| triptych_dead_letters_total    | counter   | reason         | a record goes to the dead-letter topic                 |
+| triptych_engine_restarts_total | counter   | model          | an engine that died is running again                   |
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+# From one engine step to the longest queue anybody sits out.
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """The metrics of one process. Methods, not metric objects, are what others touch: labels are spelled only here."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._requests = Counter(
+            "triptych_requests", "Requests answered by this gateway", ["model", "outcome"], registry=registry
+        )
+        self._tokens = Counter("triptych_tokens", "Tokens of ended requests", ["model", "kind"], registry=registry)
+        self._open_streams = Gauge("triptych_open_streams", "Requests followed right now", registry=registry)
+        self._ttft = Histogram(
+            "triptych_ttft_seconds", "Acceptance to first token", ["model"], buckets=SECONDS, registry=registry
+        )
+        self._queue = Histogram(
+            "triptych_queue_seconds", "Acceptance to claim", ["model"], buckets=SECONDS, registry=registry
+        )
+        self._jobs = Counter("triptych_jobs", "Jobs ended by this worker", ["model", "outcome"], registry=registry)
+        self._appends = Counter("triptych_appends", "What became of appended batches", ["state"], registry=registry)
+        self._catch_ups = Counter(
+            "triptych_catch_ups", "Replay streams read by the follower", ["reason"], registry=registry
+        )
+        self._dead_letters = Counter(
+            "triptych_dead_letters", "Records nobody could handle", ["reason"], registry=registry
+        )
+        self._engine_restarts = Counter(
+            "triptych_engine_restarts", "Engines replaced after a death", ["model"], registry=registry
+        )
+
+    def request_ended(self, model: str, outcome: str) -> None:
+        self._requests.labels(model, outcome).inc()
+
+    def tokens(self, model: str, *, prompt: int, cached: int, completion: int) -> None:
+        for kind, count in (("prompt", prompt), ("cached", cached), ("completion", completion)):
+            self._tokens.labels(model, kind).inc(count)
+
+    def count_open_streams_by(self, count: Callable[[], float]) -> None:
+        """Ask for the number when the page is rendered, instead of counting up and down."""
+        self._open_streams.set_function(count)
+
+    def first_token_after(self, model: str, seconds: float) -> None:
+        self._ttft.labels(model).observe(seconds)
+
+    def queued_for(self, model: str, seconds: float) -> None:
+        self._queue.labels(model).observe(seconds)
+
+    def job_ended(self, model: str, outcome: str) -> None:
+        self._jobs.labels(model, outcome).inc()
+
+    def appended(self, state: str, count: int) -> None:
+        self._appends.labels(state).inc(count)
+
+    def caught_up(self, reason: str, count: int) -> None:
+        self._catch_ups.labels(reason).inc(count)
+
+    def dead_letter(self, reason: str) -> None:
+        self._dead_letters.labels(reason).inc()
+
+    def engine_restarted(self, model: str) -> None:
+        self._engine_restarts.labels(model).inc()
+
+    def render(self) -> bytes:
+        """The page that Prometheus reads, in its text format (CONTENT_TYPE)."""
+        return generate_latest(self._registry)
