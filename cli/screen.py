@@ -108,15 +108,15 @@ class PlainScreen:
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, view: View) -> None:
+        if view.stopping:
+            self._change("", "stopping: running answers may finish")
         for member in view.members:
             words = f"{member.part.name}: {member.state}, port {member.part.port}"
             if member.restarts:
                 words += f", restarts {member.restarts}"
             extra = note(member)
             self._change(member.part.name, f"{words}: {extra}" if extra else words)
-        if view.stopping:
-            self._change("", "stopping")
-        elif view.serves:
+        if view.serves and not view.stopping:
             url = self._plan.addresses.url
             self._change("", f"serving {self._model} at {url}\n{first_request(url, self._model)}")
 

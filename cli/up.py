@@ -120,6 +120,7 @@ class Up:
 
     def _stop(self) -> None:
         self._view = msgspec.structs.replace(self._view, stopping=True)
+        self._screen.show(self._view)
         asked = self._interrupts.count
 
         def pause() -> bool:

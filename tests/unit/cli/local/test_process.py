@@ -51,15 +51,15 @@ def test_what_a_part_started_itself_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_part_that_ends_before_it_serves_fails_with_the_end_of_its_log(tmp_path: Path) -> None:
-    with pytest.raises(PartFailed, match=r"ended with code 7[^$]*no such broker"):
-        with running(part(tmp_path, "import sys; print('no such broker'); sys.exit(7)")):
-            pass
+    failing = part(tmp_path, "import sys; print('no such broker'); sys.exit(7)")
+    with pytest.raises(PartFailed, match=r"ended with code 7[^$]*no such broker"), running(failing):
+        pass
 
 
 def test_a_part_that_never_serves_fails_at_its_limit(tmp_path: Path) -> None:
-    with pytest.raises(PartFailed, match=r"did not serve within 0 s"):
-        with running(part(tmp_path, "import time; time.sleep(60)", start_limit_s=0.3)):
-            pass
+    silent = part(tmp_path, "import time; time.sleep(60)", start_limit_s=0.3)
+    with pytest.raises(PartFailed, match=r"did not serve within 0 s"), running(silent):
+        pass
 
 
 def test_a_program_that_does_not_exist_fails_by_name(tmp_path: Path) -> None:
