@@ -1,0 +1,51 @@
+"""The HTTP application: which route leads where, and what is true of all of them."""
+
+from typing import Any
+
+from litestar import Litestar, Request, post
+from litestar.config.cors import CORSConfig
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from gateway import decode, docs, errors, health, models
+from gateway.chat import TIMEOUT_HEADER, Caller, Chat, Timeouts
+from gateway.health import Health
+from gateway.request_ids import RequestIds
+from infra.metrics import Metrics
+
+EXPOSED_HEADERS = ["x-request-id", "openai-processing-ms", "x-triptych-worker", "x-triptych-partition", "retry-after"]
+
+
+def build(
+    chat: Chat, health_of: Health, metrics: Metrics, timeouts: Timeouts, max_body_bytes: int, cors_origins: list[str]
+) -> ASGIApp:
+    """The whole application, ready for an ASGI server that needs no lifespan."""
+    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.models), *health.routes(health_of, metrics)]
+    app = Litestar(
+        [*handlers, *docs.routes()],
+        exception_handlers={Exception: errors.handle},
+        cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
+        request_max_body_size=max_body_bytes,
+        openapi_config=None,  # gateway/openapi.py writes it, from the same types, with their ranges
+        logging_config=None,  # errors.py logs what is worth it
+    )
+    return RequestIds(app)
+
+
+def chat_routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
+    @post("/v1/chat/completions")
+    async def create(request: Request[Any, Any, Any]) -> ASGIApp:
+        headers = request.headers
+        asked = decode.chat_request(await request.body(), headers.get("content-type", ""))
+        caller = Caller(
+            request_id=request.state.request_id,
+            timeout_s=timeouts.read(headers.get(TIMEOUT_HEADER)),
+            traceparent=headers.get("traceparent", ""),
+        )
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await chat.answer(asked, caller, receive, send)
+
+        return answer
+
+    return [create]

@@ -1,0 +1,50 @@
+"""Body bytes -> typed request, once. What the decoder finds wrong becomes a 400 that names the parameter."""
+
+import re
+
+import msgspec
+
+from schemas.errors import Code, TriptychError
+from schemas.openai_request import ChatRequest
+
+_chat = msgspec.json.Decoder(ChatRequest)
+
+# msgspec ends its messages with where it was: "... - at `$.messages[0].role`".
+_WHERE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_FIELD = re.compile(r"(?:unknown|required) field `(?P<name>[^`]*)`")
+
+
+def chat_request(body: bytes, content_type: str) -> ChatRequest:
+    """Decode the body of `POST /v1/chat/completions`.
+
+    Raises:
+        TriptychError: unsupported_media_type, invalid_json, or what is wrong with which parameter.
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
+        raise TriptychError(
+            "unsupported_media_type", f"Unsupported content type {media_type!r}: send the request as application/json."
+        )
+    try:
+        return _chat.decode(body)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TriptychError("invalid_json", f"The request body is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise TriptychError("invalid_json", "The request body is nested too deeply.") from error
+
+
+def _explained(message: str) -> TriptychError:
+    where = _WHERE.search(message)
+    # "[...]" stands for a key the decoder does not name.
+    path = where["path"].replace("[...]", "") if where else ""
+    what = message[: where.start()] if where else message
+    if field := _FIELD.search(what):
+        path = f"{path}.{field['name']}" if path else field["name"]
+        code: Code = "unknown_parameter" if "unknown field" in what else "missing_parameter"
+        text = f"Unknown parameter: '{path}'." if "unknown field" in what else f"Missing required parameter: '{path}'."
+        return TriptychError(code, text, param=path)
+    if not path:
+        return TriptychError("invalid_request", f"The request body is wrong: {what}.")
+    return TriptychError("invalid_request", f"Invalid value for '{path}': {what}.", param=path)

@@ -1,0 +1,102 @@
+"""Jobs on their way out: who serves which model right now, which worker gets the next job, and the send itself."""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+from infra.ports import Leases, PoolView
+from schemas.jobs import GenerateJob
+from topics import names, steer
+from topics.bus import Producer
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 0.25
+# A view that could not be refreshed for so long says nothing any more about who is alive.
+STALE_AFTER_S = 5.0
+
+_NOBODY = PoolView(owners={}, beats={})
+
+
+class Pool:
+    """The workers of one model, as seen from this gateway."""
+
+    def __init__(self, model: str, partitions: int, leases: Leases, producer: Producer) -> None:
+        self.model = model
+        self._topic = names.generate(model)
+        self._partitions = partitions
+        self._leases = leases
+        self._producer = producer
+        self._view = _NOBODY
+        self._failures = 0
+        self._sent: Counter[str] = Counter()  # to each worker, by this gateway, and not yet ended
+        self._tickets = itertools.count()
+
+    @property
+    def workers(self) -> int:
+        """How many live workers own partitions."""
+        return len({owner.worker for owner in self._view.owners.values()} & self._view.beats.keys())
+
+    async def refresh(self) -> None:
+        """Look again. When that fails, what was seen before holds for a while."""
+        try:
+            self._view = await self._leases.view(self._partitions)
+            self._failures = 0
+        except ConnectionError as error:
+            self._failures += 1
+            if self._failures == 1:
+                log.warning("cannot see the workers of %s: %s", self.model, error)
+            if self._failures * REFRESH_S >= STALE_AFTER_S:
+                self._view = _NOBODY
+
+    @asynccontextmanager
+    async def sent(self, job: GenerateJob, headers: list[tuple[str, bytes]]) -> AsyncIterator[None]:
+        """Send the job to the worker that steering chooses; it counts as that worker's load while inside.
+
+        Raises:
+            TriptychError: overloaded, when the broker does not take it in time.
+        """
+        choice = steer.choose(self._view, self._partitions, self._sent, next(self._tickets))
+        self._sent[choice.worker] += 1
+        try:
+            await self._producer.send(
+                self._topic, job, partition=choice.partition, key=job.head.request_id.encode(), headers=headers
+            )
+            yield
+        finally:
+            self._sent[choice.worker] -= 1
+
+
+class Pools:
+    """The pools of all served models, looked at every REFRESH_S by one task."""
+
+    def __init__(self, pools: Mapping[str, Pool]) -> None:
+        self._pools = pools
+        self._task: asyncio.Task[None] | None = None
+
+    def __getitem__(self, model: str) -> Pool:
+        return self._pools[model]
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._pools.values())
+
+    async def start(self) -> None:
+        """Look once, then go on looking until closed."""
+        await self._refresh()
+        self._task = asyncio.create_task(self._run(), name="pools")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        await asyncio.gather(*(pool.refresh() for pool in self._pools.values()))

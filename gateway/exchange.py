@@ -1,0 +1,92 @@
+"""One HTTP exchange seen from outside: what may end it early, and how many there are."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal, Self
+
+from litestar.types import Receive
+
+from schemas.errors import TriptychError
+
+Cause = Literal["deadline", "gone", "stopping"]
+
+# What a client is told when there are too many open requests: by then, streams have ended.
+RETRY_AFTER_S = 1
+
+
+class Interrupted(Exception):
+    """The deadline has passed, the client has gone, or this gateway stops."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Interrupt:
+    """Ends whatever is awaited inside of it, once: after `after_s`, or when it is fired.
+
+    Raises:
+        Interrupted: on leaving, with the cause.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self._timer = asyncio.timeout(after_s)
+        self._cause: Cause = "deadline"
+        self._inside = False
+
+    async def __aenter__(self) -> Self:
+        await self._timer.__aenter__()
+        self._inside = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside = False
+        try:
+            await self._timer.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise Interrupted(self._cause) from None
+
+    def fire(self, cause: Cause) -> None:
+        """Nothing happens when the inside has been left, or is being left, already."""
+        if self._inside and not self._timer.expired():
+            self._cause = cause
+            self._timer.reschedule(0)  # a moment in the past: at once
+
+
+async def watch(receive: Receive, interrupt: Interrupt) -> None:
+    """Fire when the client goes away. Also returns after the response's last byte, when there is nothing to fire."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    interrupt.fire("gone")
+
+
+class OpenRequests:
+    """The requests this gateway is answering right now, at most `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: set[Interrupt] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def entered(self, interrupt: Interrupt) -> Iterator[None]:
+        """Raises TriptychError: rate_limited, when there are too many."""
+        if len(self._open) >= self._most:
+            raise TriptychError(
+                "rate_limited", f"This gateway has {self._most} open requests.", retry_after_s=RETRY_AFTER_S
+            )
+        self._open.add(interrupt)
+        try:
+            yield
+        finally:
+            self._open.discard(interrupt)
+
+    def interrupt_all(self, cause: Cause) -> None:
+        for interrupt in list(self._open):
+            interrupt.fire(cause)
