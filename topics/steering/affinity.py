@@ -83,5 +83,3 @@ def _stick(home: WorkerView, new: WorkerView, params: AffinityParams) -> float:
         return 1.0
     share = home.family_inflight / home.inflight if home.inflight else 0.0
     return max(1.0, params.family_share / share) if share else float("inf")
-
-

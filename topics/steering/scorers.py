@@ -40,9 +40,7 @@ def token_load(ask: Ask, views: Sequence[WorkerView]) -> list[float]:
 
 
 def looked_ahead_tokens(ask: Ask, views: Sequence[WorkerView]) -> list[int]:
-    return [
-        view.uncached_tokens + max(0, ask.prompt_tokens - view.matched_blocks * ask.block_tokens) for view in views
-    ]
+    return [view.uncached_tokens + max(0, ask.prompt_tokens - view.matched_blocks * ask.block_tokens) for view in views]
 
 
 SCORERS: dict[str, Scorer] = {

@@ -87,6 +87,16 @@ class SimWorker:
         """When the step under way ends; None when idle."""
         return self._step_ends
 
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens still to compute, by what the cache holds now."""
+        size = self.params.block_tokens
+        queued = sum(
+            max(0, each.prompt_tokens + each.generated - size * self.cache.match(each.keys, len(each.keys)))
+            for each in self.waiting
+        )
+        return queued + sum(each.target - each.computed for each in self._partial)
+
     def submit(self, sequence: Sequence) -> None:
         """Queue it; an idle worker starts a step at once."""
         self.waiting.append(sequence)

@@ -1,132 +1,158 @@
-"""Fast mode: simulated workers, the local index and one policy in one process on a virtual clock."""
+"""Fast mode: simulated workers, gateways and one policy in one process on a virtual clock."""
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from schemas.steering import Ask, WorkerView
-from tests.bench.steering.local_index import LocalIndex, Reservation
-from tests.bench.steering.workloads import BLOCK, Rung, Turn, Workload
+from tests.bench.steering.gateway import Gateway, Record, Variant
+from tests.bench.steering.traffic import Rung, Turn
+from tests.bench.steering.workloads import Workload
 from topics.steering.policy import Policy
-from workers.engines.sim_model import Sequence, SimWorker
+from workers.engines import sim_model
+
+# A dead worker is noticed when its lease runs out.
+NOTICED_S = 3.0
 
 
-class Record(msgspec.Struct):
-    """One request's life."""
+class _Cache:
+    """Carries one worker's cache events to every gateway's index, late if the variant says so."""
 
-    turn: Turn
-    arrived_at: float
-    predicted_tokens: int = 0
-    cached_tokens: int = 0
-    first_at: float = 0.0
-    ended_at: float = 0.0
-    reservation: Reservation | None = None
+    def __init__(self, cluster: "Cluster", slot: int) -> None:
+        self._cluster, self._slot = cluster, slot
 
+    def stored(self, keys: Sequence[int], parent: int | None) -> None:
+        self._cluster.heard(lambda gateway: gateway.index.stored(self._slot, keys))
 
-class _Ears:
-    """Listens to one worker's cache."""
-
-    def __init__(self, index: LocalIndex, slot: int) -> None:
-        self._index, self._slot = index, slot
-
-    def stored(self, keys, parent) -> None:
-        self._index.stored(self._slot, keys)
-
-    def removed(self, keys) -> None:
-        self._index.removed(self._slot, keys)
+    def removed(self, keys: Sequence[int]) -> None:
+        self._cluster.heard(lambda gateway: gateway.index.removed(self._slot, keys))
 
     def cleared(self) -> None:
-        self._index.forget(self._slot)
+        """A killed worker says nothing; its lease does."""
 
 
 class Cluster:
-    def __init__(self, workload: Workload, policy: Policy, seed: int) -> None:
+    def __init__(self, workload: Workload, policy: Policy, seed: int, variant: Variant) -> None:
         self.workload = workload
-        self.policy = policy
+        self.variant = variant
         self.now = 0.0
-        self.records: list[Record] = []
-        self.index = LocalIndex(workload.workers)
-        self._rng = random.Random(seed + 1_000)
-        self._turns = 0
-        self._open = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._open = 0
+        self._records: list[Record] = []
+        self._dead: set[int] = set()
+        self._stranded: list[Record] = []
+        self._next_gateway = 0
         self.workers = [
-            SimWorker(self._params(slot), _Ears(self.index, slot), self) for slot in range(workload.workers)
+            sim_model.SimWorker(self._params(slot), _Cache(self, slot), self) for slot in range(workload.workers)
         ]
-        self._output_tokens = 500.0
+        self.gateways = [
+            Gateway(self.workers, policy, variant, random.Random(f"{seed} {number}")) for number in range(variant.gateways)
+        ]
 
-    def _params(self, slot: int):
+    def _params(self, slot: int) -> sim_model.SimParams:
         params = self.workload.params
         return msgspec.structs.replace(params, speed=0.5) if slot in self.workload.slow else params
 
     def run(self, rung: Rung) -> list[Record]:
-        self.records = []
+        """One rung to its end, drained; returns its requests."""
+        self._records = []
         start = self.now
         for turn in rung.turns:
-            self._at(start + turn.at, lambda turn=turn: self._arrive(turn))
-        while self._events or self._open:
-            at = self._events[0][0] if self._events else self.now + 0.5
-            for worker in self.workers:
-                worker.run_until(at)
-            self.now = at
-            while self._events and self._events[0][0] <= at:
-                heapq.heappop(self._events)[2]()
-        return self.records
+            self._later(start + turn.at, self._arrival(turn))
+        if self.workload.kill:
+            self._later(start + self.workload.kill[0], self._kill)
+            self._later(start + self.workload.kill[1], self._revive)
+        while self._open or self._events:
+            self._advance()
+        return self._records
 
-    def _at(self, at: float, do: Callable[[], None]) -> None:
-        self._turns += 1
-        heapq.heappush(self._events, (at, self._turns, do))
+    def _advance(self) -> None:
+        times = [self._events[0][0]] if self._events else []
+        if self.workload.linked or not times:
+            times += [at for worker in self.workers if (at := worker.next_event_at) is not None]
+        at = min(times)
+        if self.variant.report_s:
+            at = self._reported(at)
+        for worker in self.workers:
+            worker.run_until(at)
+        self.now = at
+        while self._events and self._events[0][0] <= at:
+            heapq.heappop(self._events)[2]()
 
-    def _arrive(self, turn: Turn) -> None:
-        record = Record(turn, self.now)
-        self.records.append(record)
-        self._open += 1
-        self._dispatch(record)
+    def _reported(self, at: float) -> float:
+        """Stop at the next full report interval on the way to `at`, and let the workers report there."""
+        due = (self.now // self.variant.report_s + 1) * self.variant.report_s
+        if due > at:
+            return at
+        for worker in self.workers:
+            worker.run_until(due)
+        self.now = due
+        for gateway in self.gateways:
+            gateway.take_reports()
+        return due
+
+    def _later(self, at: float, do: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (at, self._order, do))
+
+    def heard(self, tell: Callable[[Gateway], None]) -> None:
+        if self.variant.late_s:
+            self._later(max(worker.now for worker in self.workers) + self.variant.late_s, lambda: self._tell(tell))
+        else:
+            self._tell(tell)
+
+    def _tell(self, tell: Callable[[Gateway], None]) -> None:
+        for gateway in self.gateways:
+            tell(gateway)
+
+    def _arrival(self, turn: Turn) -> Callable[[], None]:
+        def arrive() -> None:
+            self._next_gateway = (self._next_gateway + 1) % len(self.gateways)
+            record = Record(turn, self._next_gateway, self.now)
+            self._records.append(record)
+            self._open += 1
+            self._dispatch(record)
+
+        return arrive
 
     def _dispatch(self, record: Record) -> None:
+        slot = self.gateways[record.gateway].place(record)
+        if slot in self._dead:
+            self._stranded.append(record)
+            return
         turn = record.turn
-        blocks = turn.prompt_tokens // BLOCK
-        keys = turn.keys[:blocks]
-        depths = self.index.depths(keys)
-        ask = Ask(turn.prompt_tokens, blocks, BLOCK, self._output_tokens, turn.session, len(self.records), self._rng.random())
-        choice = self.policy.decide(ask, [self._view(slot, keys, depth) for slot, depth in enumerate(depths)])
-        slot = int(choice.worker)
-        matched = depths[slot]
-        record.predicted_tokens = matched * BLOCK
-        record.reservation = self.index.reserve(slot, keys, matched, turn.prompt_tokens - matched * BLOCK)
-        self.workers[slot].submit(Sequence(record, turn.keys, turn.prompt_tokens, turn.output_tokens))
+        sequence = sim_model.Sequence(record, turn.keys, turn.prompt_tokens, turn.output_tokens, record.generated)
+        self.workers[slot].submit(sequence)
 
-    def _view(self, slot: int, keys, depth: int) -> WorkerView:
-        worker, index = self.workers[slot], self.index
-        cache = worker.cache
-        params = worker.params
-        return WorkerView(
-            str(slot),
-            depth,
-            index.inflight[slot],
-            index.uncached_tokens[slot],
-            index.family_inflight(slot, keys, depth),
-            params.prefill_tokens_per_s * params.speed,
-            params.step_per_sequence_s / params.speed,
-            params.blocks,
-            cache.blank,
-            cache.referenced,
-            len(worker.waiting),
-            len(worker.running),
-        )
+    def first_token(self, sequence: sim_model.Sequence, at: float) -> None:
+        record: Record = sequence.tag
+        self.gateways[record.gateway].first_token(record, sequence, at)
 
-    def first_token(self, sequence: Sequence, at: float) -> None:
-        record = sequence.tag
-        if not record.first_at:
-            record.first_at = at
-            record.cached_tokens = sequence.cached_tokens
-            self.index.first_token(record.reservation)
-
-    def finished(self, sequence: Sequence, at: float) -> None:
-        record = sequence.tag
+    def finished(self, sequence: sim_model.Sequence, at: float) -> None:
+        record: Record = sequence.tag
         record.ended_at = at
         self._open -= 1
-        self._output_tokens += 0.02 * (record.turn.output_tokens - self._output_tokens)
-        self.index.end(record.reservation)
+        self.gateways[record.gateway].end(record)
+        if record.turn.follow:
+            self._later(at + record.turn.follow.at, self._arrival(record.turn.follow))
+
+    def _kill(self) -> None:
+        for sequence in self.workers[0].kill():
+            sequence.tag.generated = sequence.generated
+            self._stranded.append(sequence.tag)
+        self._dead.add(0)
+        self._later(self.now + NOTICED_S, self._notice)
+
+    def _notice(self) -> None:
+        for gateway in self.gateways:
+            gateway.lost(0)
+        stranded, self._stranded = self._stranded, []
+        for record in stranded:
+            self._dispatch(record)
+
+    def _revive(self) -> None:
+        self._dead.discard(0)
+        for gateway in self.gateways:
+            gateway.live.add(0)
