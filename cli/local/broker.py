@@ -19,6 +19,7 @@ Kind = Literal["kafka", "embedded"]
 FORMAT_LIMIT_S = 60.0
 HEAP = "512m"
 
+# After a kill -9 the controller turns the broker away until its earlier session has run out: Kafka's 9 s are for networks.
 SERVER = """\
 process.roles=broker,controller
 node.id=1
@@ -30,6 +31,8 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=3000
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1

@@ -70,7 +70,7 @@ def _resolve() -> str:
         raise NotToBeHad(f"Kafka's jars did not arrive from Maven within {RESOLVE_LIMIT_S:.0f} s") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["(no reason given)"])[-1]
-        raise NotToBeHad(f"Kafka's jars cannot be had from Maven ({last[:160]})")
+        raise NotToBeHad(f"no TRIPTYCH_KAFKA_LIBS, and {last[:160]}")
     return done.stdout.strip()
 
 
@@ -78,7 +78,10 @@ def main() -> None:
     """Print the class path. jgo writes a lock file with a SHA-256 per jar beside them and checks it next time."""
     import jgo  # noqa: PLC0415  # the extra 'local' only
 
-    print(":".join(str(jar) for jar in jgo.build(COORDINATES).classpath))
+    try:
+        print(":".join(str(jar) for jar in jgo.build(COORDINATES).classpath))
+    except OSError as error:  # what the HTTP client raises, too
+        sys.exit(f"Maven cannot be reached: {type(error).__name__}")
 
 
 if __name__ == "__main__":
