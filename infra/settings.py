@@ -117,3 +117,13 @@ def other(name: str, default: str = "", environ: Mapping[str, str] | None = None
 def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process we start: ours, with these on top."""
     return {**os.environ, **overrides}
+
+
+def set_library_environment(values: Mapping[str, str], *, override: bool = False) -> None:
+    """Set variables that libraries read from our environment; what the user has set stays, unless `override`.
+
+    Call before the library is imported.
+    """
+    for name, value in values.items():
+        if override or name not in os.environ:
+            os.environ[name] = value

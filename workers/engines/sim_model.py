@@ -55,18 +55,22 @@ class Sequence:
         self.finish_at = NEVER
 
 
-class SequenceListener(Protocol):
+class WorkerListener(Protocol):
     def first_token(self, sequence: Sequence, at: float) -> None:
         """Its prefill is done (again after each preemption; `generated` tells)."""
         ...
 
     def finished(self, sequence: Sequence, at: float) -> None: ...
 
+    def step(self, seconds: float, prefilled_tokens: int, sequences: int) -> None:
+        """A step has begun that will take so long."""
+        ...
+
 
 class SimWorker:
     """One worker. Call `run_until` with growing times, `submit` at the time last run to."""
 
-    def __init__(self, params: SimParams, cache: CacheListener, listener: SequenceListener, now: float = 0.0) -> None:
+    def __init__(self, params: SimParams, cache: CacheListener, listener: WorkerListener, now: float = 0.0) -> None:
         self.params = params
         self.cache = SimCache(params.blocks, cache)
         self.now = now
@@ -156,7 +160,9 @@ class SimWorker:
         if prefilled:
             seconds += prefilled / params.prefill_tokens_per_s
             self.prefilled_tokens += prefilled
-        self._step_ends = self.now + seconds / params.speed
+        seconds /= params.speed
+        self._listener.step(seconds, prefilled, len(self.running))
+        self._step_ends = self.now + seconds
 
     def _end_step(self) -> None:
         step = self.step

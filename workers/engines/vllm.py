@@ -1,0 +1,166 @@
+"""vLLM in this process, behind the Engine protocol: the CPU build and the CUDA build alike."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from infra import model_files, settings
+from infra.clock import Clock, SystemClock
+from schemas.jobs import GenerateJob, Head, JsonObject, Sampling
+from schemas.manifest import Manifest
+from workers.engine import EngineDied, Load, Refused, Step
+from workers.engines import vllm_sampling, vllm_settings
+from workers.engines.token_bytes import TokenBytes
+from workers.engines.vllm_output import Translator
+
+if TYPE_CHECKING:
+    from workers.engines.vllm_backend import Live
+    from workers.engines.vllm_load import LoadBoard
+
+log = logging.getLogger(__name__)
+
+_WARM_UP_S = 120.0
+_REAP_S = 5.0
+
+
+class VllmEngine:
+    """Many requests at once through one AsyncLLM, which is replaced in place when its processes die.
+
+    `slots` is final after `start`, when it is known whether there is a GPU. Event loop of `start` and of all else are
+    the same one; what blocks runs in threads, so leases are renewed meanwhile.
+    """
+
+    name = "vllm"
+
+    def __init__(self, manifest: Manifest, path: Path, clock: Clock | None = None) -> None:
+        self.slots = manifest.engine.cpu_max_running
+        self._manifest = manifest
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._files = model_files.read(path)
+        self._token_bytes = TokenBytes(Tokenizer.from_file(str(self._files.tokenizer_json)))
+        self._cuda = False
+        self._backend: ModuleType | None = None
+        self._board: LoadBoard | None = None
+        self._live: Live | None = None
+
+    async def start(self, report: Callable[[str], None]) -> None:
+        report("importing vLLM")
+        self._backend = await asyncio.to_thread(_import_backend)
+        self._cuda = await asyncio.to_thread(self._backend.has_cuda)
+        if self._cuda:
+            self.slots = self._manifest.engine.max_running
+        else:
+            self._backend.separate_forked_children()
+        await self._bring_up(report)
+
+    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+        backend, live = self._alive()
+        vllm_sampling.check(job, self._manifest.limits, self._files.vocab_size)
+        params = await self._params(job)
+        translator = Translator(job, self._token_bytes)
+        prompt = backend.tokens_input(job.prompt_ids)
+        outputs = live.llm.generate(prompt, params, job.head.request_id, priority=job.head.priority)
+        try:
+            async with aclosing(outputs):  # closing it aborts the request inside the engine
+                async for output in outputs:
+                    for step in translator.steps(output):
+                        yield step
+        except backend.EngineDeadError as error:
+            raise EngineDied("vLLM's engine process died") from error
+        except backend.VLLMValidationError as error:
+            raise Refused(str(error), error.parameter) from error
+        except backend.EngineGenerateError as error:
+            if live.llm.errored:
+                raise EngineDied("vLLM stopped handing out results") from error
+            raise
+
+    def load(self) -> Load:
+        if self._live is None or self._board is None:
+            return Load()
+        return self._board.read(self._live.llm.get_num_unfinished_requests())
+
+    async def restart(self, report: Callable[[str], None]) -> None:
+        report("stopping the old engine")
+        await self.close()
+        await self._bring_up(report)
+
+    async def close(self) -> None:
+        live, self._live = self._live, None
+        if self._backend is None or live is None:
+            return
+        await asyncio.to_thread(self._backend.shut_down, live)
+        # The shutdown has only asked vLLM's own task to end; it does so here, on its loop.
+        if live.llm.output_handler is not None:
+            await asyncio.wait([live.llm.output_handler], timeout=_REAP_S)
+
+    def _alive(self) -> tuple[ModuleType, "Live"]:
+        if self._backend is None or self._live is None or self._live.llm.errored:
+            raise EngineDied("vLLM is not running")
+        return self._backend, self._live
+
+    async def _bring_up(self, report: Callable[[str], None]) -> None:
+        from workers.engines.vllm_load import LoadBoard
+
+        backend = self._backend
+        assert backend is not None, "restart before start"
+        arguments = vllm_settings.engine_args(self._manifest, self._path, self._cuda)
+        self._board = LoadBoard(self._clock)
+        report(f"loading {self._manifest.id} on {'CUDA' if self._cuda else 'the CPU'}")
+        self._live = await asyncio.to_thread(backend.build, arguments, self._cuda, self._board)
+        report("warming up")
+        async with asyncio.timeout(_WARM_UP_S):
+            await self._warm_up()
+
+    async def _warm_up(self) -> None:
+        """One free and one constrained request: the second one builds the grammar engine's view of the vocabulary."""
+        for constraint in (None, JsonObject()):
+            head = Head("warm-up", self._manifest.id, deadline_at=0.0, created_at=0.0, reply_to="")
+            job = GenerateJob(head, [1, 2, 3], Sampling(max_tokens=2, temperature=0.0, constraint=constraint))
+            async with aclosing(self.run(job)) as steps:
+                async for _ in steps:
+                    continue
+
+    async def _params(self, job: GenerateJob) -> Any:
+        backend, live = self._alive()
+        arguments = vllm_sampling.sampling_params(job.sampling, self._files.vocab_size)
+        constraint = vllm_sampling.constraint(job.sampling)
+        try:
+            params = backend.sampling_params(arguments, constraint)
+        except backend.VLLMValidationError as error:
+            raise Refused(str(error), error.parameter) from error
+        if constraint is not None:
+            try:
+                await asyncio.to_thread(backend.verify, live, params)
+            except ValueError as error:
+                raise Refused(f"the response format cannot be followed: {error}", "response_format") from error
+        return params
+
+
+def _import_backend() -> ModuleType:
+    """Import vLLM quietly, with its environment set before torch reads it."""
+    debug = logging.getLogger().isEnabledFor(logging.DEBUG)
+    settings.set_library_environment(
+        {
+            "OMP_NUM_THREADS": str(vllm_settings.cpu_threads(len(os.sched_getaffinity(0)))),
+            "VLLM_LOGGING_LEVEL": "DEBUG" if debug else "WARNING",
+            "VLLM_NO_USAGE_STATS": "1",  # nothing leaves the machine
+            "HF_HUB_OFFLINE": "1",  # the model is a folder; looking further would only wait for time-outs
+            "TOKENIZERS_PARALLELISM": "false",  # its threads do not survive the fork
+        }
+    )
+    try:
+        from workers.engines import vllm_backend
+    except (ImportError, OSError, RuntimeError) as error:
+        raise RuntimeError(
+            f"vLLM cannot be imported: {error}. Beside a CPU build of torch, uninstall torchvision, torchaudio and "
+            "torchcodec: the ones a package index has are built for CUDA, and text models need none of them."
+        ) from error
+    return vllm_backend

@@ -1,0 +1,48 @@
+"""How the engine is set up, as pure functions: what vLLM gets for a manifest, on a CPU and on a GPU."""
+
+from pathlib import Path
+from typing import Any
+
+from schemas.manifest import Manifest
+
+# Prompt tokens a CPU computes in one step beside the decodes. A step takes about a second per 200 of them, and all who
+# are streaming wait for it.
+_CPU_STEP_TOKENS = 256
+
+
+def engine_args(manifest: Manifest, path: Path, cuda: bool) -> dict[str, Any]:
+    """The keyword arguments of vLLM's AsyncEngineArgs."""
+    config = manifest.engine
+    common: dict[str, Any] = {
+        "model": str(path),
+        "served_model_name": manifest.id,
+        "max_model_len": manifest.limits.context_tokens,
+        "max_logprobs": manifest.limits.max_logprobs,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority",
+        # "auto" falls back to a second grammar engine for schemas the first cannot do, but a process can only run one:
+        # such a request would fail inside the engine instead of being refused here.
+        "structured_outputs_config": {"backend": "xgrammar"},
+    }
+    if cuda:
+        return common | {
+            "dtype": config.dtype,
+            "block_size": config.block_tokens,
+            "max_num_seqs": config.max_running,
+        }
+    return common | {
+        "dtype": config.cpu_dtype,
+        "block_size": config.cpu_block_tokens,
+        "max_num_seqs": config.cpu_max_running,
+        "max_num_batched_tokens": max(_CPU_STEP_TOKENS, config.cpu_max_running),
+        "kv_cache_memory_bytes": config.cpu_kv_bytes,
+        "enforce_eager": True,  # compiling takes two minutes and wins a tenth
+    }
+
+
+def cpu_threads(cores: int) -> int:
+    """OpenMP threads of one CPU engine: a quarter of the machine, for it shares it with its neighbours.
+
+    On two busy cores one thread is fastest; a second one costs more in waiting than it computes.
+    """
+    return max(1, cores // 4)
