@@ -13,6 +13,9 @@ class Position(msgspec.Struct, frozen=True):
     partition: int
     offset: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
 
 class Delivery(msgspec.Struct, frozen=True):
     """One job from a partition this process owns.

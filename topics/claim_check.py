@@ -19,6 +19,15 @@ async def pack(message: msgspec.Struct, blobs: Blobs) -> bytes:
     return encode(Offloaded(ref))
 
 
+def inline(body: bytes) -> Job | None:
+    """The job in these very bytes; None when they name an object, or are no message of ours."""
+    try:
+        message = decode_message(body)
+    except Undecodable:
+        return None
+    return None if isinstance(message, Offloaded) else message
+
+
 async def unpack(body: bytes, blobs: Blobs) -> Job:
     """The job in these bytes, or in the object they name.
 

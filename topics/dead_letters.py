@@ -1,6 +1,9 @@
 """Records nobody can handle: sent to the dead-letter topic whole, so that an operator can mend and replay them."""
 
+import logging
 from typing import Literal
+
+import msgspec
 
 from infra.clock import Clock
 from infra.ports import Blobs
@@ -10,6 +13,8 @@ from schemas.refs import payload_ref
 from topics.bus import Producer
 from topics.names import DEAD_LETTERS, MAX_MESSAGE_BYTES
 from topics.records import Record
+
+log = logging.getLogger(__name__)
 
 Reason = Literal["empty", "undecodable", "unreadable"]
 
@@ -22,16 +27,7 @@ class DeadLetters:
 
     async def send(self, record: Record, reason: Reason, detail: str) -> None:
         """Returns when the broker has it. Raises what Producer.send and Blobs.put raise."""
-        letter = self._letter(record, reason, detail, inline=True)
-        if record.value is not None and len(encode(letter)) > MAX_MESSAGE_BYTES:
-            # A letter adds to the record it carries, so one that only just fitted no longer does.
-            letter = self._letter(record, reason, detail, inline=False)
-            await self._blobs.put(payload_ref(record.value, "application/octet-stream"), record.value)
-        await self._producer.send(DEAD_LETTERS, letter)
-
-    def _letter(self, record: Record, reason: Reason, detail: str, *, inline: bool) -> DeadLetter:
-        stored = record.value is not None and not inline
-        return DeadLetter(
+        letter = DeadLetter(
             reason=reason,
             detail=detail,
             topic=record.at.topic,
@@ -39,7 +35,13 @@ class DeadLetters:
             offset=record.at.offset,
             at=self._clock.now(),
             key=record.key,
-            value=None if stored else record.value,
-            value_ref=payload_ref(record.value, "application/octet-stream") if stored and record.value else None,
+            value=record.value,
             headers=list(record.headers),
         )
+        if record.value and len(encode(letter)) > MAX_MESSAGE_BYTES:
+            # A letter adds to the record it carries, so one that only just fitted no longer does.
+            ref = payload_ref(record.value, "application/octet-stream")
+            await self._blobs.put(ref, record.value)
+            letter = msgspec.structs.replace(letter, value=None, value_ref=ref)
+        log.warning("%s, set aside in %s: %s (%s)", record.at, DEAD_LETTERS, reason, detail)
+        await self._producer.send(DEAD_LETTERS, letter)

@@ -19,8 +19,8 @@ class Choice(msgspec.Struct, frozen=True):
 def choose(view: PoolView, partitions: int, inflight: Mapping[str, int], ticket: int) -> Choice:
     """The least-loaded worker; in turn among equals, and among its partitions.
 
-    `inflight` is what this gateway has sent to each worker and not seen end: beats are half a second old, and without it
-    a burst would all go to one. `ticket` counts up by one per call.
+    `inflight` is what this gateway has sent to each worker and not seen end: beats are up to half a second old, and
+    without it a burst would all go to one. `ticket` counts up by one per call.
     """
     owned = _partitions_of_the_living(view, partitions)
     if not owned:

@@ -39,3 +39,7 @@ class Watermark:
             return False
         del self._open[offset]
         return True
+
+    def skip_to(self, offset: int) -> None:
+        """Everything below needs no handing out: holes at the end of what was read."""
+        self._next = max(self._next, offset)
