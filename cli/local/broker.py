@@ -19,7 +19,8 @@ Kind = Literal["kafka", "embedded"]
 FORMAT_LIMIT_S = 60.0
 HEAP = "512m"
 
-# After a kill -9 the controller turns the broker away until its earlier session has run out: Kafka's 9 s are for networks.
+# The two times of the broker's session: after a kill -9 the controller turns the broker away until its earlier session
+# has run out, and Kafka's usual 9 s are meant for networks.
 SERVER = """\
 process.roles=broker,controller
 node.id=1

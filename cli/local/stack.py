@@ -19,6 +19,8 @@ GATEWAY_LIMIT_S = 60.0
 WORKER_LIMIT_S = 600.0
 # On one machine nobody takes over what is cut off, but nobody wants to watch a stop for half a minute either.
 DRAIN_S = 8
+# What a part may take after its drain: error events of cut streams, commits, an engine that is closed.
+LAST_WORDS_S = 10.0
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +121,7 @@ def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
         ready=lambda: probes.http_status(f"{url}/healthz") == 200,
         start_limit_s=GATEWAY_LIMIT_S,
         environment={**environment, variable("port"): str(options.port), variable("gateway_id"): GATEWAY},
-        stop_limit_s=DRAIN_S + 4.0,
+        stop_limit_s=DRAIN_S + LAST_WORDS_S,
         orphan_signal=SIGTERM,
     )
 
@@ -135,6 +137,6 @@ def _worker(options: UpOptions, name: str, environment: dict[str, str]) -> Part:
         start_limit_s=WORKER_LIMIT_S,
         # A stable name: a worker that comes back takes its own partitions over at once.
         environment={**environment, variable("worker"): name, variable("metrics_port"): str(port)},
-        stop_limit_s=DRAIN_S + 7.0,
+        stop_limit_s=DRAIN_S + LAST_WORDS_S,
         orphan_signal=SIGTERM,
     )
