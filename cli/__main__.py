@@ -17,7 +17,7 @@ from cli import topic_admin
 from cli import up as ups
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient
-from cli.local import state
+from cli.local import ports, state
 from cli.local.stack import UpOptions
 from infra import settings as config
 from infra.clock import SystemClock
@@ -109,7 +109,7 @@ def chat(
     """Talk to a model in the terminal. Ctrl-C stops an answer, /new begins anew, /exit or Ctrl-D ends."""
     running = state.read(home)
     settings = config.load()
-    local = running.url if running is not None else f"http://{settings.host}:{settings.port}"
+    local = running.url if running is not None else f"http://{ports.reachable(settings.host)}:{settings.port}"
     client = GatewayClient(url or local, config.other("API_KEY"), timeout_s=float(settings.default_deadline_s))
     options = chatting.ChatOptions(model or chatting.first_model(client), system, max_tokens or None)
     chatting.run(client, options, Console())

@@ -1,5 +1,6 @@
 """`triptych chat`: a conversation in the terminal. Ctrl-C stops the answer, not the chat."""
 
+import readline  # noqa: F401  # gives input() line editing and history
 from collections.abc import Generator
 from contextlib import closing
 from typing import Literal
@@ -125,7 +126,7 @@ def run(client: GatewayClient, options: ChatOptions, console: Console) -> None:
     console.print(f"{options.model} at {client.url}. {HELP}", style="dim", highlight=False)
     while True:
         try:
-            question = console.input("[bold]> [/bold]").strip()
+            question = input("> ").strip()
         except KeyboardInterrupt:
             console.print()
             continue

@@ -13,6 +13,7 @@ from rich.text import Text
 from cli import models
 from cli.local import broker, kafka_jars, ports, probes, s3, state, valkey
 from cli.local.process import PartFailed
+from infra import manifests
 from infra import settings as config
 from infra.settings import Settings
 from schemas.manifest import Manifest
@@ -48,7 +49,7 @@ def examine(settings: Settings, home: Path, port: int) -> list[Finding]:
     ]
     if running is not None and runs:
         return [*findings, *services(running.bootstrap, running.redis, running.s3, running.url, expected=True)]
-    url = f"http://{settings.host}:{settings.port}"
+    url = f"http://{ports.reachable(settings.host)}:{settings.port}"
     taken = [gateway_port(port, ports.taken(port, settings.host))]
     taken += [service_port(name, number, ports.taken(number)) for name, number in PORTS.items()]
     return [
@@ -59,7 +60,7 @@ def examine(settings: Settings, home: Path, port: int) -> list[Finding]:
 
 
 def _served(settings: Settings) -> list[Manifest]:
-    return [models.known(settings, one) for one in settings.model_ids]
+    return [manifests.find(settings, one) for one in settings.model_ids]
 
 
 def _existing(path: Path) -> Path:

@@ -17,18 +17,6 @@ HUB_PREFIX = "hf:"
 HUB_CONTEXT_TOKENS = 2048
 
 
-def known(settings: Settings, model: str) -> Manifest:
-    """The manifest of a model.
-
-    Raises:
-        CommandFailed: there is none.
-    """
-    found = manifests.load_all(settings)
-    if model not in found:
-        raise CommandFailed(f"no model {model!r}; known: {', '.join(sorted(found))}")
-    return found[model]
-
-
 def present(manifest: Manifest, model_dir: Path) -> bool:
     return (model_dir / manifest.id / model_store.RECORD).is_file()
 
@@ -95,7 +83,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> Path:
 
 def pull(name: str, settings: Settings, console: Console) -> None:
     """Fetch a known model by id, or one from the Hugging Face hub by `hf:org/name`."""
-    manifest = from_hub(name) if name.startswith(HUB_PREFIX) else known(settings, name)
+    manifest = from_hub(name) if name.startswith(HUB_PREFIX) else manifests.find(settings, name)
     folder = fetch(manifest, settings, console)
     model_files.read(folder)
     console.print(f"{manifest.id} is at {folder}", highlight=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient
-from cli.local import state
+from cli.local import ports, state
 from cli.local.state import StackState
 from infra import redis_client
 from infra.clock import Clock
@@ -33,7 +33,7 @@ def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Cloc
         console.print(parts(running))
         url = running.url
     else:
-        url = f"http://{settings.host}:{settings.port}"
+        url = f"http://{ports.reachable(settings.host)}:{settings.port}"
         console.print(f"no local stack in {home}; asking the configured services", style="dim", highlight=False)
     for manifest in models:
         console.print(pool(manifest, asyncio.run(view(settings, manifest)), clock.now()))

@@ -20,6 +20,7 @@ from cli.local.stack import Plan, UpOptions
 from cli.local.supervisor import Supervisor
 from cli.screen import Screen, View, screen_for
 from cli.traffic import RateMeter, Rates, totals
+from infra import manifests
 from infra.clock import Clock
 from infra.settings import Settings
 
@@ -140,7 +141,7 @@ def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) 
         CommandFailed: with what to do, or the end of the log that tells.
     """
     check(options, settings.host)
-    manifest = models.known(settings, options.model)
+    manifest = manifests.find(settings, options.model)
     models.fetch(manifest, settings, console)
     with console.status("looking for a broker") if console.is_terminal else nullcontext():
         decision = broker.broker_kind(options.broker)

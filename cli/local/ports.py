@@ -27,3 +27,8 @@ def taken(port: int, host: str = LOOPBACK) -> bool:
 def preferred(port: int) -> int:
     """The well-known port where it is free, so that the default settings fit the local stack; else any free one."""
     return free() if taken(port) else port
+
+
+def reachable(host: str) -> str:
+    """The host to connect to for a server that listens on `host`, which may stand for all addresses."""
+    return LOOPBACK if host in ("0.0.0.0", "::", "") else host

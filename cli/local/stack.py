@@ -64,7 +64,7 @@ def plan(options: UpOptions, settings: Settings, decision: Decision, topics_exis
     """
     at = _Ports(options.port, *(ports.preferred(one) for one in (BROKER_PORT, VALKEY_PORT, S3_PORT)))
     addresses = Addresses(
-        url=f"http://{settings.host}:{at.gateway}",
+        url=f"http://{ports.reachable(settings.host)}:{at.gateway}",
         bootstrap=broker.bootstrap(at.broker),
         redis=valkey.url(at.valkey),
         s3=s3.endpoint(at.s3),
@@ -133,7 +133,7 @@ def _worker(options: UpOptions, name: str, environment: dict[str, str]) -> Part:
         argv=[sys.executable, "-m", "workers", "llm", "--model", options.model, "--engine", options.engine],
         log=options.home / "logs" / f"{name}.log",
         port=port,
-        ready=lambda: probes.http_status(f"http://{ports.LOOPBACK}:{port}/healthz") == 200,
+        ready=lambda: probes.http_status(f"http://{ports.LOOPBACK}:{port}/readyz") == 200,
         start_limit_s=WORKER_LIMIT_S,
         # A stable name: a worker that comes back takes its own partitions over at once.
         environment={**environment, variable("worker"): name, variable("metrics_port"): str(port)},

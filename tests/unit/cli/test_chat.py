@@ -1,9 +1,11 @@
+import io
 from collections.abc import Generator
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from cli.chat import ChatBody, ChatOptions, Conversation, Turn
+from cli.chat import ChatBody, ChatOptions, Conversation, Turn, run
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient, GatewayUnreachable
 
@@ -13,7 +15,7 @@ OPTIONS = ChatOptions(model="m", system="be brief", max_tokens=5)
 class ScriptedClient(GatewayClient):
     """Answers each request with the next list of events; an exception in it is raised there."""
 
-    def __init__(self, *answers: list[bytes | Exception]) -> None:
+    def __init__(self, *answers: list[bytes | BaseException]) -> None:
         super().__init__("http://nowhere")
         self._answers = list(answers)
         self.asked: list[ChatBody] = []
@@ -23,7 +25,7 @@ class ScriptedClient(GatewayClient):
         self.asked.append(msgspec.json.decode(body, type=ChatBody))
         try:
             for event in self._answers.pop(0):
-                if isinstance(event, Exception):
+                if isinstance(event, BaseException):
                     raise event
                 yield event
         finally:
@@ -81,3 +83,21 @@ def test_a_new_conversation_keeps_the_system_message_only() -> None:
     conversation.clear()
     list(conversation.ask("hi"))
     assert client.asked[1].messages == [Turn("system", "be brief"), Turn("user", "hi")]
+
+
+def test_the_chat_goes_on_after_an_answer_that_failed_or_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ScriptedClient([GatewayUnreachable("gone")], [piece("one"), KeyboardInterrupt()], [piece("three")])
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\n\nsecond\nthird\n"))
+    shown = io.StringIO()
+    run(client, OPTIONS, Console(file=shown))
+    assert [said in shown.getvalue() for said in ("gone", "one [stopped]", "three")] == [True, True, True]
+    questions = [Turn("user", "second"), Turn("assistant", "one"), Turn("user", "third")]
+    assert client.asked[2].messages == [Turn("system", "be brief"), *questions]
+
+
+def test_new_and_exit_are_commands_not_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ScriptedClient([piece("a")], [piece("b")])
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\n/new\nsecond\n/exit\nnever asked\n"))
+    run(client, OPTIONS, Console(file=io.StringIO()))
+    assert [one.messages[-1].content for one in client.asked] == ["first", "second"]
+    assert len(client.asked[1].messages) == 2
