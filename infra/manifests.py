@@ -47,11 +47,19 @@ def served(settings: Settings) -> dict[str, Manifest]:
         UnknownModel: an id has no manifest.
         WrongManifest: as load_all.
     """
+    return {model: find(settings, model) for model in settings.model_ids}
+
+
+def find(settings: Settings, model: str) -> Manifest:
+    """The manifest of one model.
+
+    Raises:
+        UnknownModel: there is none. WrongManifest: as load_all.
+    """
     known = load_all(settings)
-    for model in settings.model_ids:
-        if model not in known:
-            raise UnknownModel(f"no manifest for model {model!r}; known: {', '.join(sorted(known))}")
-    return {model: known[model] for model in settings.model_ids}
+    if model not in known:
+        raise UnknownModel(f"no manifest for model {model!r}; known: {', '.join(sorted(known))}")
+    return known[model]
 
 
 def read(path: Path) -> Manifest:

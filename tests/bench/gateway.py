@@ -1,0 +1,138 @@
+"""`python -m tests.bench.gateway --json FILE`: what Triptych adds to an engine, and what it costs.
+
+The whole path (HTTP, render and tokenise a 500-token prompt, Kafka, a stub engine of 16 tokens at 2 ms a step, result
+path, SSE) at concurrency 1, 16 and 64, against the same stub called directly. No model runs: figures are of the
+pipeline alone. Processor time is read from the processes themselves.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+
+from schemas.jobs import GenerateJob, Head, Sampling
+from tests.bench.load import Run, Sample, closed_loop, percentile
+from tests.stack import Stack, running
+from workers.engine import Delta
+from workers.engines.stub import StubEngine
+
+MODEL, TOKENS, STEP_S = "smollm2-135m", 16, 0.002
+CONCURRENCIES = (1, 16, 64)
+PROMPT = "The quick brown fox jumps over the lazy dog near the river bank. " * 33  # about 500 tokens
+
+
+def body(stream: bool) -> dict[str, object]:
+    messages = [{"role": "user", "content": PROMPT}]
+    return {"model": MODEL, "messages": messages, "max_tokens": TOKENS, "ignore_eos": True, "stream": stream}
+
+
+async def direct(concurrency: int, seconds: float) -> list[Sample]:
+    """The stub engine called in this process, without anything between."""
+    engine = StubEngine(slots=1024, step_s=STEP_S)
+    await engine.start(lambda _: None)
+    samples: list[Sample] = []
+    until = time.perf_counter() + seconds
+
+    async def client() -> None:
+        while time.perf_counter() < until:
+            head = Head("r", MODEL, deadline_at=4e9, created_at=0, reply_to="")
+            job = GenerateJob(head, list(range(500)), Sampling(max_tokens=TOKENS, ignore_eos=True))
+            start, first_s = time.perf_counter(), 0.0
+            async with aclosing(engine.run(job)) as steps:
+                async for step in steps:
+                    if isinstance(step, Delta) and not first_s:
+                        first_s = time.perf_counter() - start
+            samples.append(Sample(first_s, time.perf_counter() - start))
+
+    await asyncio.gather(*(client() for _ in range(concurrency)))
+    await engine.close()
+    return samples
+
+
+class Meter:
+    """Processor seconds of a process and its children between two moments."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._start = self._spent_s()
+
+    def _spent_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def spent_s(self) -> float:
+        return self._spent_s() - self._start
+
+
+def added(run: Run, base: list[Sample]) -> dict[str, float]:
+    """Milliseconds the pipeline adds to the stub, to the first chunk and to the end."""
+    rows: dict[str, float] = {}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        first = percentile([one.first_s for one in run.samples], share) - percentile([b.first_s for b in base], share)
+        end = percentile([one.end_s for one in run.samples], share) - percentile([b.end_s for b in base], share)
+        rows[f"first_{name}_ms"] = round(first * 1e3, 2)
+        rows[f"end_{name}_ms"] = round(end * 1e3, 2)
+    return rows
+
+
+async def measure(stack: Stack, stream: bool, concurrency: int, seconds: float) -> dict[str, object]:
+    port = int(stack.url.rsplit(":", 1)[1])
+    await closed_loop(port, body(stream), concurrency, 2.0)  # warm-up
+    gateway, worker = Meter(stack.pid("gateway")), Meter(stack.pid("llm-0"))
+    run = await closed_loop(port, body(stream), concurrency, seconds)
+    gateway_s, worker_s = gateway.spent_s(), worker.spent_s()
+    answers = max(1, len(run.samples))
+    base = await direct(concurrency, min(seconds, 3.0))
+    return {
+        "stream": stream,
+        "concurrency": concurrency,
+        "answers_per_s": round(run.per_s, 1),
+        "errors": len(run.errors),
+        "gateway_cpu_ms": round(gateway_s / answers * 1e3, 3),
+        "worker_cpu_ms": round(worker_s / answers * 1e3, 3),
+        "added": added(run, base),
+    }
+
+
+async def bench(stack: Stack, seconds: float) -> dict[str, object]:
+    rows = [
+        await measure(stack, stream, concurrency, seconds) for stream in (False, True) for concurrency in CONCURRENCIES
+    ]
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    whole, streamed = rows[: len(CONCURRENCIES)], rows[len(CONCURRENCIES) :]
+    return {
+        "engine": "stub (no model runs)",
+        "broker": stack.describe().get("broker"),
+        "added_first_p50_ms": {str(row["concurrency"]): row["added"]["first_p50_ms"] for row in streamed},  # type: ignore[index]
+        "gateway_cpu_ms_whole": whole[-1]["gateway_cpu_ms"],
+        "gateway_cpu_ms_streamed": streamed[-1]["gateway_cpu_ms"],
+        "answers_per_s": whole[-1]["answers_per_s"],
+        "streamed_per_s": streamed[-1]["answers_per_s"],
+        "rows": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gateway", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--seconds", type=float, default=6.0, help="per row")
+    parser.add_argument("--broker", default="auto", choices=["auto", "kafka", "embedded"])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
+        arguments = ["--engine", "stub", "--workers", "1", "--broker", given.broker]
+        arguments += ["--stub-step-ms", str(STEP_S * 1e3), "--stub-slots", "1024"]
+        with running(Path(home), *arguments) as stack:
+            result = asyncio.run(bench(stack, given.seconds))
+    print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2))
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

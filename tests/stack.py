@@ -1,0 +1,90 @@
+"""A whole running Triptych for tests and benchmarks, started the way a user starts it: `triptych up`."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+START_S, STOP_S = 240.0, 45.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Stack:
+    """`stack.json` of a running `triptych up`, and its parts as processes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], home: Path, output: Path) -> None:
+        self.process = process
+        self.home = home
+        self.output = output
+
+    def describe(self) -> dict[str, object]:
+        return dict(json.loads((self.home / "stack.json").read_text()))
+
+    @property
+    def url(self) -> str:
+        return str(self.describe()["url"])
+
+    def pid(self, part: str) -> int:
+        pids = self.describe()["pids"]
+        assert isinstance(pids, dict)
+        return int(pids[part])
+
+    def kill(self, part: str) -> int:
+        """kill -9 one part; returns the pid that died."""
+        pid = self.pid(part)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return int(answer.status) == 200
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def wait_ready(self, within_s: float = START_S) -> None:
+        until = time.monotonic() + within_s
+        while not self.ready():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"the stack did not come up:\n{self.output.read_text()[-4000:]}")
+            time.sleep(0.1)
+
+    async def ready_again(self, within_s: float = START_S) -> None:
+        await asyncio.to_thread(self.wait_ready, within_s)
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_S)
+
+
+@contextlib.contextmanager
+def running(home: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[Stack]:
+    """`triptych up` with these arguments on a free port; yields when it is ready, stops it afterwards."""
+    home.mkdir(parents=True, exist_ok=True)
+    output = home / "up.log"
+    command = [sys.executable, "-m", "cli", "up", "--home", str(home), "--port", str(free_port()), *arguments]
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+        )
+    stack = Stack(process, home, output)
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.stop()

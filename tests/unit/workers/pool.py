@@ -1,0 +1,116 @@
+"""A worker on memory twins: everything real but the broker, Redis and the model."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from infra.clock import SystemClock
+from infra.lifecycle import Life
+from infra.memory import MemoryHub, MemoryResults, MemorySignals
+from infra.metrics import Metrics
+from infra.ports import Incarnation
+from schemas.events import Event
+from schemas.jobs import GenerateJob, Head, Sampling
+from topics.bus import Delivery, FencedOff, Position
+from workers.attempt import Attempts
+from workers.engine import Engine
+from workers.engine_keeper import EngineKeeper
+from workers.loop import Loop
+from workers.outbox import Outbox
+
+MODEL = "m"
+
+
+def job(request_id: str, *, tokens: int = 3, streamed: bool = False, lives_s: float = 60.0) -> GenerateJob:
+    now = SystemClock().now()
+    head = Head(request_id, MODEL, deadline_at=now + lives_s, created_at=now, reply_to="gw", streamed=streamed)
+    return GenerateJob(head, [1, 2, 3], Sampling(max_tokens=tokens, ignore_eos=True))
+
+
+class ListConsumer:
+    """Hands out what `put` gave it, remembers what came back; refuses a job that comes back twice."""
+
+    def __init__(self, me: Incarnation) -> None:
+        self.me = me
+        self.owned = frozenset({0})
+        self.waiting: deque[Delivery] = deque()
+        self.most_at_once: list[int] = []
+        self.finished: list[str] = []
+        self.retired = False
+        self.fenced = False
+        self._offset = 0
+
+    def put(self, one: GenerateJob) -> None:
+        self.waiting.append(Delivery(Position("generate.m", 0, self._offset), one))
+        self._offset += 1
+
+    async def start(self) -> None: ...
+
+    async def take(self, most: int) -> list[Delivery]:
+        await asyncio.sleep(0.001)
+        if self.fenced:
+            raise FencedOff("a later life has begun")
+        self.most_at_once.append(most)
+        return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+
+    def done(self, delivery: Delivery) -> None:
+        request_id = delivery.job.head.request_id
+        assert request_id not in self.finished
+        self.finished.append(request_id)
+
+    async def retire(self) -> None:
+        self.retired = True
+
+    async def close(self) -> None: ...
+
+
+class Worker:
+    """One life of a worker over a hub that it may share with others."""
+
+    def __init__(
+        self, hub: MemoryHub, engine: Engine, *, name: str = "w", epoch: int = 1, slots: int = 8, drain_s: float = 5.0
+    ) -> None:
+        self.hub = hub
+        self.engine = engine
+        self.me = Incarnation(name, epoch)
+        self.consumer = ListConsumer(self.me)
+        self.results = MemoryResults(hub)
+        self.life = Life(drain_s)
+        metrics, outbox = Metrics(), Outbox(self.results)
+        keeper = EngineKeeper(engine, metrics, MODEL)
+        attempts = Attempts(self.me, self.results, engine, keeper, outbox, metrics, SystemClock(), max_attempts=3)
+        self.loop = Loop(MODEL, slots, self.consumer, MemorySignals(hub), attempts, keeper, outbox)
+
+    def events(self, request_id: str) -> list[Event]:
+        return [event for batch in self.hub.request(MODEL, request_id).stream for event in batch.events]
+
+    def ended(self, request_id: str) -> bool:
+        return request_id in self.consumer.finished
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Worker"]:
+        """Alive and taking jobs; drained at the end."""
+        self.hub.alive[(MODEL, self.me.worker)] = self.me.epoch
+        await self.engine.start(lambda _: None)
+        task = asyncio.create_task(self.loop.run(self.life))
+        try:
+            yield self
+        finally:
+            self.life.stop()
+            await task
+            await self.engine.close()
+
+    @contextlib.asynccontextmanager
+    async def killed(self) -> AsyncIterator["Worker"]:
+        """Alive and taking jobs; at the end it is gone without a word, as after kill -9."""
+        self.hub.alive[(MODEL, self.me.worker)] = self.me.epoch
+        await self.engine.start(lambda _: None)
+        task = asyncio.create_task(self.loop.run(self.life))
+        try:
+            yield self
+        finally:
+            del self.hub.alive[(MODEL, self.me.worker)]
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self.engine.close()

@@ -1,0 +1,38 @@
+"""`python -m workers llm --model ID`: one worker process. The composition root of this house."""
+
+import argparse
+import asyncio
+import sys
+
+from infra import log as logs
+from infra import settings as config
+from infra.manifests import WrongManifest
+from workers.llm_process import serve
+from workers.options import WorkerOptions
+
+
+def options(argv: list[str]) -> WorkerOptions:
+    parser = argparse.ArgumentParser(prog="python -m workers", description="Run one worker of a pool.")
+    pools = parser.add_subparsers(dest="pool", required=True)
+    llm = pools.add_parser("llm", help="tokens in; text and token ids out")
+    llm.add_argument("--model", required=True, help="id of a served model (see `triptych models list`)")
+    llm.add_argument("--engine", choices=["vllm", "stub"], default="vllm", help="stub: no model, for tests")
+    llm.add_argument("--slots", type=int, default=0, help="jobs taken at once; 0 = what the engine takes")
+    llm.add_argument("--step-ms", type=float, default=20.0, help="stub only: milliseconds a token")
+    given = parser.parse_args(argv)
+    return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000)
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = options(sys.argv[1:] if argv is None else argv)
+    try:
+        settings = config.load()
+        logs.setup(settings.log_level)
+        return asyncio.run(serve(settings, given))
+    except (config.WrongSetting, WrongManifest, ConnectionError) as error:
+        print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Engines by name. Each is imported only when chosen, so that a stub worker never pays for torch."""
+
+from pathlib import Path
+
+from schemas.manifest import Manifest
+from workers.engine import Engine
+from workers.options import WorkerOptions
+
+STUB_SLOTS = 256
+
+
+def build(options: WorkerOptions, manifest: Manifest, model_dir: Path) -> Engine:
+    """The engine that `--engine` names; nothing is loaded yet."""
+    match options.engine:
+        case "stub":
+            from workers.engines.stub import StubEngine
+
+            return StubEngine(slots=options.slots or STUB_SLOTS, step_s=options.step_s)
+        case "vllm":
+            from workers.engines.vllm import VllmEngine
+
+            return VllmEngine(manifest, model_dir / manifest.id)

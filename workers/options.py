@@ -1,0 +1,14 @@
+"""What the command line of a worker says."""
+
+from typing import Literal
+
+import msgspec
+
+EngineName = Literal["vllm", "stub"]
+
+
+class WorkerOptions(msgspec.Struct, frozen=True):
+    model: str
+    engine: EngineName
+    slots: int = 0  # jobs taken at once; 0 = what the engine takes
+    step_s: float = 0.02  # stub only: seconds a token
