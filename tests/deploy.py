@@ -28,7 +28,7 @@ def compose() -> dict[str, Any]:
 
 def variables() -> set[str]:
     """What may be set in `.env`."""
-    return {name for name, _ in _VARIABLE.findall(COMPOSE.read_text("utf-8"))}
+    return {name for name, _ in _VARIABLE.findall(_COMMENT.sub("", COMPOSE.read_text("utf-8")))}
 
 
 def services() -> dict[str, dict[str, Any]]:

@@ -1,0 +1,45 @@
+"""The pages under docs/ name only what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra import settings
+from infra.metrics import Metrics
+from tests import deploy
+
+PAGES = sorted((deploy.ROOT / "docs").glob("*.md"))
+HOUSES = "schemas|topics|infra|gateway|workers|cli|tests|docs"
+
+
+def words(page: str) -> set[str]:
+    return set(re.findall(r"`([^`\n]+)`", page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = {word for word in words(_text(page)) if re.fullmatch(rf"({HOUSES})/[\w./-]*", word)}
+    assert named
+    assert not [word for word in named if not (deploy.ROOT / word).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_settings_that_a_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"\bTRIPTYCH_[A-Z0-9_]*[A-Z0-9]\b", _text(page)))
+    assert named <= {settings.variable(name) for name in settings.Settings.__struct_fields__}
+
+
+def test_variables_of_the_compose_file_are_all_explained() -> None:
+    assert deploy.variables() <= set(re.findall(r"[A-Z][A-Z0-9_]+", _text(deploy.ROOT / "docs/operations.md")))
+
+
+def test_metrics_that_operations_names_exist() -> None:
+    named = set(re.findall(r"\btriptych_[a-z_]+", _text(deploy.ROOT / "docs/operations.md")))
+    families = set(re.findall(r"^# TYPE (\S+) ", Metrics().render().decode(), re.MULTILINE))
+    assert named
+    assert named <= families
+
+
+def _text(page: Path) -> str:
+    return page.read_text("utf-8")
