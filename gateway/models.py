@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 
 from gateway.dispatch import Pool
 from gateway.render import Renderer
@@ -57,7 +58,7 @@ def routes(models: ServedModels) -> list[HTTPRouteHandler]:
         return models.listing()
 
     @get("/v1/models/{model:str}", sync_to_thread=False)
-    def one(model: str) -> Model:
+    def one(model: FromPath[str]) -> Model:
         return models.get(model).card
 
     return [listing, one]

@@ -1,0 +1,133 @@
+"""Everything but chat: models, health, metrics, documentation, request ids, CORS."""
+
+import re
+
+import openai
+import pytest
+
+from gateway import openapi
+from tests.pipeline.conftest import MODEL, Gateway
+from tests.waiting import until
+
+
+async def test_the_models_are_listed_and_found(gateway: Gateway) -> None:
+    client = gateway.client()
+    assert [model.id async for model in client.models.list()] == [MODEL]
+    one = await client.models.retrieve(MODEL)
+    assert (one.id, one.object, one.created, one.owned_by) == (MODEL, "model", 7, "triptych")
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("nobody")
+
+
+async def test_ready_says_what_is_not(gateway: Gateway) -> None:
+    async with gateway.http() as client:
+        ready = await client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json() == {
+            "ready": True,
+            "checks": {"bus": "ok", "redis": "ok", "store": "ok", f"model {MODEL}": "ok"},
+        }
+        gateway.broken.append("redis")
+        gateway.leases.present = False
+        await until(lambda: gateway.pools[MODEL].workers == 0)
+        unready = await client.get("/readyz")
+    assert unready.status_code == 503
+    assert unready.json() == {
+        "ready": False,
+        "checks": {
+            "bus": "ok",
+            "redis": "ConnectionError: nobody there",
+            "store": "ok",
+            f"model {MODEL}": "no LLM worker serves it",
+        },
+    }
+
+
+async def test_alive_says_so_even_when_nothing_else_is(gateway: Gateway) -> None:
+    gateway.broken += ["bus", "redis"]
+    async with gateway.http() as client:
+        response = await client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "alive"})
+
+
+async def test_metrics_count_answers_and_tokens(gateway: Gateway) -> None:
+    await gateway.client().chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
+    async with gateway.http() as client:
+        response = await client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'triptych_requests_total{model="tiny",outcome="finished"} 1.0' in response.text
+    assert 'triptych_tokens_total{kind="completion",model="tiny"} 3.0' in response.text
+    assert 'triptych_ttft_seconds_count{model="tiny"} 1.0' in response.text
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+async def test_pages_load_nothing_from_elsewhere(gateway: Gateway, path: str) -> None:
+    async with gateway.http() as client:
+        page = await client.get(path)
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        links = re.findall(r'(?:src|href|url:) ?=?"([^"]+)"', page.text)
+        assert links
+        for link in links:
+            assert link.startswith("/")
+            assert (await client.get(link)).status_code == 200, link
+
+
+async def test_the_documentation_describes_every_route_and_every_field(gateway: Gateway) -> None:
+    async with gateway.http() as client:
+        spec = (await client.get("/openapi.json")).json()
+    assert spec == openapi.document()
+    assert set(spec["paths"]) == {
+        "/v1/chat/completions",
+        "/v1/models",
+        "/v1/models/{model}",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    request = spec["components"]["schemas"]["ChatRequest"]
+    assert request["properties"]["temperature"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 2}
+    assert request["required"] == ["model", "messages"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/docs", "/v1/models/nobody", "/docs/assets/swagger-ui.css"])
+async def test_every_response_has_a_request_id(gateway: Gateway, path: str) -> None:
+    async with gateway.http() as client:
+        first, second = await client.get(path), await client.get(path)
+        own = await client.get(path, headers={"x-request-id": "my-id.1"})
+        bad = await client.get(path, headers={"x-request-id": "not sane; at all"})
+    assert re.fullmatch("[0-9a-f]{32}", first.headers["x-request-id"])
+    assert first.headers["x-request-id"] != second.headers["x-request-id"]
+    assert own.headers["x-request-id"] == "my-id.1"
+    assert re.fullmatch("[0-9a-f]{32}", bad.headers["x-request-id"])
+
+
+async def test_an_answer_has_the_request_id_too_and_its_own_id(gateway: Gateway) -> None:
+    raw = await gateway.client().chat.completions.with_raw_response.create(
+        model=MODEL, messages=[{"role": "user", "content": "hi"}], extra_headers={"x-request-id": "mine"}
+    )
+    assert raw.headers.get_list("x-request-id") == ["mine"]
+    assert raw.parse().id.startswith("chatcmpl-")
+
+
+async def test_browsers_of_other_origins_may_ask(gateway: Gateway) -> None:
+    origin = {"origin": "https://app.example"}
+    preflight = origin | {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type",
+    }
+    async with gateway.http() as client:
+        asked = await client.options("/v1/chat/completions", headers=preflight)
+        answered = await client.get("/v1/models", headers=origin)
+        refused = await client.get("/nowhere", headers=origin)
+        stream = await client.post(
+            "/v1/chat/completions",
+            json={"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True},
+            headers=origin,
+        )
+    assert asked.status_code == 204
+    assert asked.headers["access-control-allow-origin"] == "*"
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    for response in (answered, refused, stream):
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert "x-request-id" in response.headers["access-control-expose-headers"]
