@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import services
+from tests.stack import Stack
+from tests.stack import running as running_stack
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.S3]:
     with services.object_store(tmp_path_factory.mktemp("s3")) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Everything, with two vLLM workers and the real model; one for the session, because it takes a minute to start."""
+    with running_stack(tmp_path_factory.mktemp("stack"), *services.broker_wish()) as one:
+        yield one

@@ -48,6 +48,12 @@ def kafka(folder: Path) -> Iterator[str]:
         yield broker.bootstrap(port)
 
 
+def broker_wish() -> list[str]:
+    """What `triptych up` is told of the broker, so that whole-stack tests run on the one that TRIPTYCH_TEST_KAFKA names."""
+    given = settings.other("TEST_KAFKA")
+    return ["--broker", {"": "embedded", "apache": "kafka"}.get(given, given)]
+
+
 @contextmanager
 def object_store(folder: Path) -> Iterator[S3]:
     """TRIPTYCH_TEST_S3 (http://access:secret@host:port), else an S3 server of our own."""

@@ -11,7 +11,11 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
+
+from infra import redis_client
+from infra.leases import RedisLeases
 
 ROOT = Path(__file__).parent.parent
 START_S, STOP_S = 240.0, 45.0
@@ -55,6 +59,18 @@ class Stack:
                 return int(answer.status) == 200
         except (OSError, ValueError, KeyError):
             return False
+
+    def metric(self, name: str) -> float:
+        """The sum of one of the gateway's metrics over its labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    async def nothing_runs(self, model: str = "smollm2-135m", partitions: int = 12) -> bool:
+        """No worker's last beat tells of a running or waiting job."""
+        async with aclosing(redis_client.connect(str(self.describe()["redis"]), max_connections=1)) as client:
+            view = await RedisLeases(client, model).view(partitions)
+        return bool(view.beats) and all(beat.running == beat.waiting == 0 for beat in view.beats.values())
 
     def wait_ready(self, within_s: float = START_S) -> None:
         until = time.monotonic() + within_s
