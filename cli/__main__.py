@@ -17,7 +17,7 @@ from cli import topic_admin
 from cli import up as ups
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient
-from cli.local import ports, state
+from cli.local import state
 from cli.local.stack import UpOptions
 from infra import settings as config
 from infra.clock import SystemClock
@@ -107,10 +107,9 @@ def chat(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Talk to a model in the terminal. Ctrl-C stops an answer, /new begins anew, /exit or Ctrl-D ends."""
-    running = state.read(home)
     settings = config.load()
-    local = running.url if running is not None else f"http://{ports.reachable(settings.host)}:{settings.port}"
-    client = GatewayClient(url or local, config.other("API_KEY"), timeout_s=float(settings.default_deadline_s))
+    where = url or state.gateway_url(settings, home)
+    client = GatewayClient(where, config.other("API_KEY"), timeout_s=float(settings.default_deadline_s))
     options = chatting.ChatOptions(model or chatting.first_model(client), system, max_tokens or None)
     chatting.run(client, options, Console())
 
@@ -130,18 +129,18 @@ def worker_llm(
 
 
 @topics_app.command("create")
-def topics_create() -> None:
-    """Create the topics of the served models (TRIPTYCH_MODELS) where they are missing."""
-    settings = config.load()
-    models = topic_admin.served(settings)
-    topic_admin.create(settings, models)
-    Console().print(topic_admin.table(models))
+def topics_create(home: Home = DEFAULT_HOME) -> None:
+    """Create the topics of the served models (TRIPTYCH_MODELS) where they are missing; harmless when repeated."""
+    settings = state.applied(config.load(), home)
+    done = topic_admin.create(settings, topic_admin.served(settings))
+    print("\n".join(done) or "all there already")
 
 
 @topics_app.command("list")
-def topics_list() -> None:
-    """Show the topic table: partitions, retention, who writes and who reads."""
-    Console().print(topic_admin.table(topic_admin.served(config.load())))
+def topics_list(home: Home = DEFAULT_HOME) -> None:
+    """Show the topics: partitions, messages, lag, retention, who writes and who reads."""
+    settings = state.applied(config.load(), home)
+    Console().print(topic_admin.table(settings, topic_admin.served(settings)))
 
 
 @models_app.command("list")

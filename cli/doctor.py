@@ -38,8 +38,6 @@ class Finding(msgspec.Struct, frozen=True):
 
 def examine(settings: Settings, home: Path, port: int) -> list[Finding]:
     """Look at everything. Starts nothing and downloads nothing."""
-    running = state.read(home)
-    runs = running is not None and bool(state.ours_alive(running))
     findings = [
         apache(),
         *(installed(*one) for one in (("embedded broker", broker.tansu), ("valkey", valkey.binary), ("s3", s3.binary))),
@@ -47,16 +45,12 @@ def examine(settings: Settings, home: Path, port: int) -> list[Finding]:
         memory(psutil.virtual_memory().available),
         disk(shutil.disk_usage(_existing(home)).free),
     ]
-    if running is not None and runs:
-        return [*findings, *services(running.bootstrap, running.redis, running.s3, running.url, expected=True)]
-    url = f"http://{ports.reachable(settings.host)}:{settings.port}"
-    taken = [gateway_port(port, ports.taken(port, settings.host))]
-    taken += [service_port(name, number, ports.taken(number)) for name, number in PORTS.items()]
-    return [
-        *findings,
-        *taken,
-        *services(settings.kafka, settings.redis, settings.s3_endpoint, url, expected=False),
-    ]
+    stack = state.running(home)
+    if stack is None:
+        findings.append(gateway_port(port, ports.taken(port, settings.host)))
+        findings += [service_port(name, number, ports.taken(number)) for name, number in PORTS.items()]
+    at, url = state.applied(settings, home), state.gateway_url(settings, home)
+    return [*findings, *services(at.kafka, at.redis, at.s3_endpoint, url, expected=stack is not None)]
 
 
 def _served(settings: Settings) -> list[Manifest]:

@@ -23,11 +23,11 @@ def down(home: Path) -> list[str]:
     Raises:
         CommandFailed: no stack runs here, or a process does not end.
     """
-    running = state.read(home)
-    alive = state.ours_alive(running) if running is not None else {}
-    if running is None or not alive:
+    running = state.running(home)
+    if running is None:
         state.remove(home)
         raise CommandFailed(f"no stack runs in {home}")
+    alive = state.ours_alive(running)
     if state.SUPERVISOR in alive:
         os.kill(running.supervisor, signal.SIGTERM)
         _wait(running, ORDERLY_S)

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient
-from cli.local import ports, state
+from cli.local import state
 from cli.local.state import StackState
 from infra import redis_client
 from infra.clock import Clock
@@ -27,14 +26,12 @@ def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Cloc
     Raises:
         CommandFailed: no gateway answers, or Redis does not.
     """
-    running = state.read(home)
-    if running is not None and state.ours_alive(running):
-        settings = msgspec.structs.replace(settings, redis=running.redis)
+    running = state.running(home)
+    if running is not None:
         console.print(parts(running))
-        url = running.url
     else:
-        url = f"http://{ports.reachable(settings.host)}:{settings.port}"
         console.print(f"no local stack in {home}; asking the configured services", style="dim", highlight=False)
+    settings, url = state.applied(settings, home), state.gateway_url(settings, home)
     for manifest in models:
         console.print(pool(manifest, asyncio.run(view(settings, manifest)), clock.now()))
     status, body = GatewayClient(url).get("/readyz")

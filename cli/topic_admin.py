@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import TypeVar
 
 import msgspec
 from rich.table import Table
@@ -10,30 +11,28 @@ from rich.table import Table
 from cli.errors import CommandFailed
 from infra import manifests
 from infra.settings import Settings
-from schemas.errors import TriptychError
 from schemas.manifest import Manifest
 from topics import admin
 from topics.names import topics_for
 
 log = logging.getLogger(__name__)
 
-LIMIT_S = 30.0
+DAY_MS = 86_400_000
+
+T = TypeVar("T")
 
 
 def served(settings: Settings) -> list[Manifest]:
     return list(manifests.served(settings).values())
 
 
-def create(settings: Settings, models: Sequence[Manifest]) -> None:
-    """Create what is missing; topics that exist are left as they are.
+def create(settings: Settings, models: Sequence[Manifest]) -> list[str]:
+    """Create what is missing; a line for each thing that was done.
 
     Raises:
         CommandFailed: the broker does not do it in time.
     """
-    try:
-        asyncio.run(asyncio.wait_for(admin.create(settings, list(models)), LIMIT_S))
-    except (TriptychError, TimeoutError, OSError) as error:
-        raise CommandFailed(f"the topics cannot be created on {settings.kafka}: {error or 'no answer'}") from error
+    return _ask(settings, admin.create(settings, models))
 
 
 def topics_exist(settings: Settings, models: Sequence[Manifest], bootstrap: str) -> bool:
@@ -46,10 +45,31 @@ def topics_exist(settings: Settings, models: Sequence[Manifest], bootstrap: str)
     return True
 
 
-def table(models: Sequence[Manifest]) -> Table:
-    """The topics that serving these models needs."""
-    rows = Table("topic", "partitions", "retention", "cleanup", "written by", "read by")
+def table(settings: Settings, models: Sequence[Manifest]) -> Table:
+    """What the topic table asks for beside what the broker has.
+
+    Raises:
+        CommandFailed: the broker does not answer in time.
+    """
+    found = {one.name: one for one in _ask(settings, admin.list_topics(settings, models))}
+    rows = Table("topic", "partitions", "messages", "lag", "retention", "written by", "read by")
     for one in topics_for(list(models)):
-        days = one.retention_ms / 86_400_000
-        rows.add_row(one.name, str(one.partitions), f"{days:g} d", one.cleanup, one.written_by, one.read_by)
+        there = found[one.name]
+        rows.add_row(
+            one.name,
+            str(there.partitions) if there.partitions else "missing: triptych topics create",
+            str(there.messages),
+            ", ".join(f"{group}: {lag}" for group, lag in there.lag.items()),
+            f"{one.retention_ms / DAY_MS:g} d",
+            one.written_by,
+            one.read_by,
+        )
     return rows
+
+
+def _ask(settings: Settings, question: Coroutine[object, object, T]) -> T:
+    """topics.admin bounds its own waits."""
+    try:
+        return asyncio.run(question)
+    except ConnectionError as error:
+        raise CommandFailed(f"the broker at {settings.kafka}: {error}") from error

@@ -34,10 +34,9 @@ def check(options: UpOptions, host: str) -> None:
     Raises:
         CommandFailed
     """
-    running = state.read(options.home)
-    alive = state.ours_alive(running) if running is not None else {}
-    if alive:
-        names = ", ".join(sorted(alive))
+    running = state.running(options.home)
+    if running is not None:
+        names = ", ".join(sorted(state.ours_alive(running)))
         raise CommandFailed(f"a stack runs here already ({names}); stop it first: triptych down --home {options.home}")
     if ports.taken(options.port, host):
         raise CommandFailed(f"port {options.port} on {host} is taken; choose another: triptych up --port N")

@@ -6,6 +6,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from cli.local import ports
+from infra.settings import Settings
+
 FILE = "stack.json"
 SUPERVISOR = "supervisor"
 # Process birth times come from a clock in ticks; two readings of one process differ by less than this.
@@ -36,6 +39,26 @@ def read(home: Path) -> StackState | None:
         return msgspec.json.decode(path(home).read_bytes(), type=StackState)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+
+
+def running(home: Path) -> StackState | None:
+    """The stack that runs here, at least in part; None when there is none."""
+    described = read(home)
+    return described if described is not None and ours_alive(described) else None
+
+
+def applied(settings: Settings, home: Path) -> Settings:
+    """These settings, with the addresses of the stack that runs here where one does."""
+    stack = running(home)
+    if stack is None:
+        return settings
+    return msgspec.structs.replace(settings, kafka=stack.bootstrap, redis=stack.redis, s3_endpoint=stack.s3)
+
+
+def gateway_url(settings: Settings, home: Path) -> str:
+    """The running stack's gateway, else the configured one."""
+    stack = running(home)
+    return stack.url if stack is not None else f"http://{ports.reachable(settings.host)}:{settings.port}"
 
 
 def write(home: Path, state: StackState) -> None:
