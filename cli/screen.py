@@ -11,10 +11,12 @@ from rich.text import Text
 
 from cli.local.process import log_tail
 from cli.local.stack import Plan
-from cli.local.supervisor import Member
+from cli.local.supervisor import Member, State
 from cli.traffic import Rates
+from infra.clock import Clock
 
 STYLES = {"waiting": "dim", "starting": "yellow", "ready": "green", "restarting": "red", "stopped": "dim"}
+REDRAW_S = 0.5
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -51,9 +53,11 @@ def note(member: Member) -> str:
 class LiveScreen:
     """Redraws itself; to be used as a context."""
 
-    def __init__(self, plan: Plan, model: str, console: Console) -> None:
+    def __init__(self, plan: Plan, model: str, console: Console, clock: Clock) -> None:
         self._plan = plan
         self._model = model
+        self._clock = clock
+        self._drawn: tuple[float, list[State]] = (0.0, [])
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> "LiveScreen":
@@ -64,6 +68,11 @@ class LiveScreen:
         self._live.stop()
 
     def show(self, view: View) -> None:
+        """Draws a change at once, and otherwise no more often than an eye needs."""
+        now, states = self._clock.monotonic(), [member.state for member in view.members]
+        if states == self._drawn[1] and now - self._drawn[0] < REDRAW_S:
+            return
+        self._drawn = now, states
         self._live.update(Group(self._table(view), *self._footer(view)), refresh=True)
 
     def _table(self, view: View) -> Table:
@@ -132,5 +141,5 @@ class PlainScreen:
 Screen = LiveScreen | PlainScreen
 
 
-def screen_for(plan: Plan, model: str, console: Console) -> Screen:
-    return LiveScreen(plan, model, console) if console.is_terminal else PlainScreen(plan, model, console)
+def screen_for(plan: Plan, model: str, console: Console, clock: Clock) -> Screen:
+    return LiveScreen(plan, model, console, clock) if console.is_terminal else PlainScreen(plan, model, console)

@@ -3,7 +3,7 @@
 import http.client
 import os
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class Up:
                 self._supervisor.tick()
                 self._ask_gateway()
                 self._describe()
-                self._screen.show(self._view)
+                self._show()
                 time.sleep(TICK_S)
         finally:
             self._stop()
@@ -120,17 +120,22 @@ class Up:
 
     def _stop(self) -> None:
         self._view = msgspec.structs.replace(self._view, stopping=True)
-        self._screen.show(self._view)
+        self._show()
         asked = self._interrupts.count
 
         def pause() -> bool:
-            self._screen.show(self._view)
+            self._show()
             time.sleep(TICK_S)
             return self._interrupts.count <= asked
 
         self._supervisor.stop(pause)
         state.remove(self._options.home)
-        self._screen.show(self._view)
+        self._show()
+
+    def _show(self) -> None:
+        # A terminal that is gone (closed window, broken pipe) must not keep us from running or stopping the parts.
+        with suppress(OSError):
+            self._screen.show(self._view)
 
 
 def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) -> None:
@@ -148,5 +153,5 @@ def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) 
     topics_exist = partial(topic_admin.topics_exist, settings, [manifest])
     with interrupts.counted() as signals:
         plan = stack.plan(options, settings, decision, topics_exist)
-        with screen_for(plan, options.model, console) as screen:
+        with screen_for(plan, options.model, console, clock) as screen:
             Up(options, plan, clock, screen, signals).run()
