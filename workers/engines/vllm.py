@@ -15,8 +15,9 @@ from infra import model_files, settings
 from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob, Head, JsonObject, Sampling
 from schemas.manifest import Manifest
-from workers.engine import EngineDied, Load, Refused, Step
+from workers.engine import EngineDied, Load, Step
 from workers.engines import vllm_sampling, vllm_settings
+from workers.engines.leash import Leash
 from workers.engines.token_bytes import TokenBytes
 from workers.engines.vllm_output import Translator
 
@@ -46,19 +47,20 @@ class VllmEngine:
         self._clock = clock or SystemClock()
         self._files = model_files.read(path)
         self._token_bytes = TokenBytes(Tokenizer.from_file(str(self._files.tokenizer_json)))
-        self._cuda = False
+        self._gpu = False
         self._backend: ModuleType | None = None
         self._board: LoadBoard | None = None
         self._live: Live | None = None
+        self._leash: Leash | None = None
 
     async def start(self, report: Callable[[str], None]) -> None:
         report("importing vLLM")
         self._backend = await asyncio.to_thread(_import_backend)
-        self._cuda = await asyncio.to_thread(self._backend.has_cuda)
-        if self._cuda:
+        self._gpu = self._backend.has_gpu()
+        if self._gpu:
             self.slots = self._manifest.engine.max_running
-        else:
-            self._backend.separate_forked_children()
+        if self._leash is None:
+            self._leash = Leash()
         await self._bring_up(report)
 
     async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
@@ -76,14 +78,14 @@ class VllmEngine:
         except backend.EngineDeadError as error:
             raise EngineDied("vLLM's engine process died") from error
         except backend.VLLMValidationError as error:
-            raise Refused(str(error), error.parameter) from error
+            raise backend.refusal(error) from error
         except backend.EngineGenerateError as error:
             if live.llm.errored:
                 raise EngineDied("vLLM stopped handing out results") from error
             raise
 
     def load(self) -> Load:
-        if self._live is None or self._board is None:
+        if self._live is None or self._board is None or self._live.llm.errored:
             return Load()
         return self._board.read(self._live.llm.get_num_unfinished_requests())
 
@@ -111,10 +113,10 @@ class VllmEngine:
 
         backend = self._backend
         assert backend is not None, "restart before start"
-        arguments = vllm_settings.engine_args(self._manifest, self._path, self._cuda)
+        arguments = vllm_settings.engine_args(self._manifest, self._path, self._gpu)
         self._board = LoadBoard(self._clock)
-        report(f"loading {self._manifest.id} on {'CUDA' if self._cuda else 'the CPU'}")
-        self._live = await asyncio.to_thread(backend.build, arguments, self._cuda, self._board)
+        report(f"loading {self._manifest.id} on {'the GPU' if self._gpu else 'the CPU'}")
+        self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board)
         report("warming up")
         async with asyncio.timeout(_WARM_UP_S):
             await self._warm_up()
@@ -132,15 +134,9 @@ class VllmEngine:
         backend, live = self._alive()
         arguments = vllm_sampling.sampling_params(job.sampling, self._files.vocab_size)
         constraint = vllm_sampling.constraint(job.sampling)
-        try:
-            params = backend.sampling_params(arguments, constraint)
-        except backend.VLLMValidationError as error:
-            raise Refused(str(error), error.parameter) from error
+        params = backend.sampling_params(arguments, constraint)
         if constraint is not None:
-            try:
-                await asyncio.to_thread(backend.verify, live, params)
-            except ValueError as error:
-                raise Refused(f"the response format cannot be followed: {error}", "response_format") from error
+            await asyncio.to_thread(backend.verify_grammar, live, params)
         return params
 
 

@@ -1,21 +1,21 @@
 """The calls into vLLM. Importing this file imports torch and vLLM (about 10 s): only `vllm.py` does, in a thread."""
 
 import logging
-import os
-import signal
+import re
 from typing import Any
 
 import psutil
-import torch
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from infra import settings
+from workers.engine import Refused
 from workers.engines.vllm_load import BoardWriter, LoadBoard
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "VLLMValidationError", "tokens_input"]
@@ -23,6 +23,8 @@ __all__ = ["EngineDeadError", "EngineGenerateError", "VLLMValidationError", "tok
 log = logging.getLogger(__name__)
 
 _LAST_WAIT_S = 5.0
+# xgrammar's messages begin with the time and the place in its own source.
+_SOURCE_POSITION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ")
 
 
 class Live:
@@ -33,18 +35,19 @@ class Live:
         self.processes = processes
 
 
-def has_cuda() -> bool:
-    return bool(torch.cuda.is_available())
+def has_gpu() -> bool:
+    """Whether this build of vLLM runs on a GPU. Asking torch instead would initialise CUDA, which no fork survives."""
+    return bool(current_platform.is_cuda_alike())
 
 
-def build(arguments: dict[str, Any], cuda: bool, board: LoadBoard) -> Live:
+def build(arguments: dict[str, Any], gpu: bool, board: LoadBoard) -> Live:
     """Start the engine's processes and load the model. Blocks for seconds; callable from any thread."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     config = AsyncEngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
-    # A forked engine has torch and vLLM imported already: 7 s to start instead of 36. vLLM's CPU platform has just set
-    # "spawn", hence only now. CUDA does not survive a fork once it is initialised.
-    method = "spawn" if cuda else "fork"
-    settings.set_library_environment({"VLLM_WORKER_MULTIPROC_METHOD": method}, override=True)
+    if not gpu:
+        # A forked engine has torch and vLLM imported already: 7 s to start instead of 36. vLLM's CPU platform has just
+        # set "spawn", hence only now. On a GPU vLLM's own choice stands: fork, or spawn once CUDA is initialised.
+        settings.set_library_environment({"VLLM_WORKER_MULTIPROC_METHOD": "fork"}, override=True)
     llm = AsyncLLM.from_vllm_config(
         config, stat_loggers=[lambda _config, _index: BoardWriter(board)], disable_log_stats=True
     )
@@ -63,30 +66,32 @@ def shut_down(live: Live) -> None:
 
 
 def sampling_params(arguments: dict[str, Any], constraint: dict[str, Any] | None) -> SamplingParams:
-    """Raises VLLMValidationError: a value is out of range."""
-    structured = StructuredOutputsParams(**constraint) if constraint else None
-    return SamplingParams(**arguments, structured_outputs=structured, output_kind=RequestOutputKind.DELTA)
-
-
-def verify(live: Live, params: SamplingParams) -> None:
-    """Compile the grammar as far as vLLM does before a request reaches the engine. May take long; use a thread.
+    """vLLM's parameters.
 
     Raises:
-        ValueError: a schema that is wrong or that the grammar engine cannot do.
+        Refused: a value is out of range.
+    """
+    structured = StructuredOutputsParams(**constraint) if constraint else None
+    try:
+        return SamplingParams(**arguments, structured_outputs=structured, output_kind=RequestOutputKind.DELTA)
+    except VLLMValidationError as error:
+        raise refusal(error) from error
+
+
+def verify_grammar(live: Live, params: SamplingParams) -> None:
+    """Convert the grammar as vLLM does before a request reaches the engine. May take long; use a thread.
+
+    Raises:
+        Refused: a schema that is wrong or that the grammar engine cannot do.
     """
     config = live.llm.vllm_config
-    params.verify(live.llm.model_config, None, config.structured_outputs_config, live.llm.get_tokenizer())
+    try:
+        params.verify(live.llm.model_config, None, config.structured_outputs_config, live.llm.get_tokenizer())
+    except Exception as error:  # the client wrote the schema; whatever it upsets in there, the schema is at fault
+        what = _SOURCE_POSITION.sub("", str(error)).strip()
+        raise Refused(f"the response format cannot be followed: {what}", "response_format") from error
 
 
-def separate_forked_children() -> None:
-    """From now on a forked child leaves our signals alone; call once, before the first `build`.
-
-    A fork inherits the pipe through which the event loop hears of signals, so a SIGTERM to the engine would tell us to
-    stop; and a Ctrl-C reaches the whole process group, so it would stop the engine under the streams we are draining.
-    """
-    os.register_at_fork(after_in_child=_separate)
-
-
-def _separate() -> None:
-    signal.set_wakeup_fd(-1)
-    os.setpgid(0, 0)
+def refusal(error: VLLMValidationError) -> Refused:
+    """vLLM's refusal as ours; without the tail it adds to the message for the parameter, which we keep apart."""
+    return Refused(str(error.args[0]), error.parameter)

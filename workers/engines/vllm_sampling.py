@@ -6,6 +6,8 @@ The engine runs in its own process and dies whole: what one request could break 
 import math
 from typing import Any
 
+import msgspec
+
 from schemas.jobs import GenerateJob, JsonObject, JsonSchema, Sampling
 from schemas.manifest import Limits
 from workers.engine import Refused
@@ -13,6 +15,7 @@ from workers.engine import Refused
 # A torch generator takes no larger seed: the error would surface inside the engine.
 _MAX_SEED = 2**63 - 1
 _MAX_SCHEMA_BYTES = 64 << 10
+_MAX_PROPERTIES = 500  # a second of compiling
 # OpenAI's range, where vLLM would cut without a word.
 _MAX_BIAS = 100.0
 
@@ -85,8 +88,35 @@ def _check_sampling(sampling: Sampling, limits: Limits, vocab_size: int) -> None
         raise Refused(f"logit_bias names a token outside the vocabulary of {vocab_size}", "logit_bias")
     if any(not math.fabs(bias) <= _MAX_BIAS for bias in sampling.logit_bias.values()):
         raise Refused(f"logit_bias must be between {-_MAX_BIAS:.0f} and {_MAX_BIAS:.0f}", "logit_bias")
-    if isinstance(sampling.constraint, JsonSchema) and len(sampling.constraint.schema.encode()) > _MAX_SCHEMA_BYTES:
+    if isinstance(sampling.constraint, JsonSchema):
+        _check_schema(sampling.constraint.schema)
+
+
+def _check_schema(schema: str) -> None:
+    """What would keep the grammar compiler busy for minutes: it takes time by the square of optional properties."""
+    if len(schema.encode()) > _MAX_SCHEMA_BYTES:
         raise Refused(f"the JSON schema is larger than {_MAX_SCHEMA_BYTES} bytes", "response_format")
+    try:
+        parsed = msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(f"the JSON schema is no JSON: {error}", "response_format") from error
+    if not isinstance(parsed, dict):
+        raise Refused("the JSON schema must be an object", "response_format")
+    if _properties(parsed) > _MAX_PROPERTIES:
+        raise Refused(f"the JSON schema has more than {_MAX_PROPERTIES} properties", "response_format")
+
+
+def _properties(schema: dict[str, Any]) -> int:
+    """All properties at all levels."""
+    found = 0
+    rest: list[Any] = [schema]
+    while rest:
+        node = rest.pop()
+        children = list(node.values()) if isinstance(node, dict) else node
+        if isinstance(node, dict) and isinstance(node.get("properties"), dict):
+            found += len(node["properties"])
+        rest += [child for child in children if isinstance(child, dict | list)]
+    return found
 
 
 def _top_k(top_k: int, vocab_size: int) -> int:

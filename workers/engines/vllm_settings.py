@@ -10,7 +10,7 @@ from schemas.manifest import Manifest
 _CPU_STEP_TOKENS = 256
 
 
-def engine_args(manifest: Manifest, path: Path, cuda: bool) -> dict[str, Any]:
+def engine_args(manifest: Manifest, path: Path, gpu: bool) -> dict[str, Any]:
     """The keyword arguments of vLLM's AsyncEngineArgs."""
     config = manifest.engine
     common: dict[str, Any] = {
@@ -19,12 +19,13 @@ def engine_args(manifest: Manifest, path: Path, cuda: bool) -> dict[str, Any]:
         "max_model_len": manifest.limits.context_tokens,
         "max_logprobs": manifest.limits.max_logprobs,
         "enable_prefix_caching": True,
+        "use_tqdm_on_load": False,  # progress bars are for terminals; this goes to a log
         "scheduling_policy": "priority",
         # "auto" falls back to a second grammar engine for schemas the first cannot do, but a process can only run one:
         # such a request would fail inside the engine instead of being refused here.
         "structured_outputs_config": {"backend": "xgrammar"},
     }
-    if cuda:
+    if gpu:
         return common | {
             "dtype": config.dtype,
             "block_size": config.block_tokens,
