@@ -114,10 +114,10 @@ def _allowed(keys: Iterable[str]) -> str:
 
 
 def _step(node: inspect.Type, key: str) -> inspect.Type:
-    name = key.removesuffix("[...]")
+    name, index, _ = key.partition("[")
     if isinstance(node, inspect.StructType):
         node = next(field.type for field in node.fields if field.name == name)
-    return node.item_type if key.endswith("[...]") and isinstance(node, inspect.VarTupleType) else node
+    return node.item_type if index and isinstance(node, inspect.VarTupleType) else node
 
 
 def _describe(node: inspect.Type) -> str:
