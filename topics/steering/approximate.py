@@ -1,6 +1,6 @@
 """The record of own decisions: what a worker probably holds when its own word cannot be had.
 
-An LRU of block keys per worker, as large as its cache. It does not hear of evictions; that is what makes it approximate.
+An LRU of block keys per worker, as large as its cache. It does not hear of evictions: that makes it approximate.
 """
 
 from collections import OrderedDict

@@ -10,17 +10,19 @@ from tests.bench.steering.gateway import Gateway, Record, Variant
 from tests.bench.steering.traffic import Rung, Turn
 from tests.bench.steering.workloads import Workload
 from topics.steering.policy import Policy
+from topics.steering.speed import Speed, SpeedLearner
 from workers.engines import sim_model
 
 # A dead worker is noticed when its lease runs out.
 NOTICED_S = 3.0
 
 
-class _Cache:
-    """Carries one worker's cache events to every gateway's index, late if the variant says so."""
+class _Ear:
+    """Hears one worker: its cache events go to every gateway's index, late if the variant says so."""
 
     def __init__(self, cluster: "Cluster", slot: int) -> None:
         self._cluster, self._slot = cluster, slot
+        self._steps = 0
 
     def stored(self, keys: Sequence[int], parent: int | None) -> None:
         self._cluster.heard(lambda gateway: gateway.index.stored(self._slot, keys))
@@ -30,6 +32,17 @@ class _Cache:
 
     def cleared(self) -> None:
         """A killed worker says nothing; its lease does."""
+
+    def first_token(self, sequence: sim_model.Sequence, at: float) -> None:
+        self._cluster.first_token(sequence, at)
+
+    def finished(self, sequence: sim_model.Sequence, at: float) -> None:
+        self._cluster.finished(sequence, at)
+
+    def step(self, seconds: float, prefilled_tokens: int, sequences: int) -> None:
+        self._steps += 1
+        if prefilled_tokens or self._steps % 8 == 0:  # enough to learn from, and cheap
+            self._cluster.learners[self._slot].step(seconds, prefilled_tokens, sequences)
 
 
 class Cluster:
@@ -44,11 +57,12 @@ class Cluster:
         self._dead: set[int] = set()
         self._stranded: list[Record] = []
         self._next_gateway = 0
-        self.workers = [
-            sim_model.SimWorker(self._params(slot), _Cache(self, slot), self) for slot in range(workload.workers)
-        ]
+        self.learners = [SpeedLearner(Speed()) for _ in range(workload.workers)]
+        ears = [_Ear(self, slot) for slot in range(workload.workers)]
+        self.workers = [sim_model.SimWorker(self._params(slot), ear, ear) for slot, ear in enumerate(ears)]
         self.gateways = [
-            Gateway(self.workers, policy, variant, random.Random(f"{seed} {number}")) for number in range(variant.gateways)
+            Gateway(self.workers, self.learners, policy, variant, random.Random(f"{seed} {number}"))
+            for number in range(variant.gateways)
         ]
 
     def _params(self, slot: int) -> sim_model.SimParams:

@@ -10,6 +10,7 @@ from tests.bench.steering.local_index import LocalIndex, Reservation
 from tests.bench.steering.traffic import BLOCK, Turn
 from topics.steering.approximate import OwnDecisions
 from topics.steering.policy import Policy
+from topics.steering.speed import SpeedLearner
 from workers.engines import sim_model
 
 
@@ -23,8 +24,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 VARIANTS = {
-    each.name: each
-    for each in (Variant(), Variant("late", late_s=2.0), Variant("gateways4", gateways=4, report_s=1.0))
+    each.name: each for each in (Variant(), Variant("late", late_s=2.0), Variant("gateways4", gateways=4, report_s=1.0))
 }
 
 
@@ -52,11 +52,18 @@ class _Gauges(msgspec.Struct, frozen=True):
 
 class Gateway:
     def __init__(
-        self, workers: Sequence[sim_model.SimWorker], policy: Policy, variant: Variant, rng: random.Random
+        self,
+        workers: Sequence[sim_model.SimWorker],
+        learners: Sequence[SpeedLearner],
+        policy: Policy,
+        variant: Variant,
+        rng: random.Random,
     ) -> None:
         self.index = LocalIndex(len(workers))
         self.live = set(range(len(workers)))
         self._workers = workers
+        self._learners = learners
+        self._speeds = [learner.speed() for learner in learners]
         self._policy = policy
         self._variant = variant
         self._rng = rng
@@ -73,6 +80,8 @@ class Gateway:
         depths = self._depths(keys)
         ask = Ask(tokens, len(keys), BLOCK, self._output_tokens, turn.session, self._turn, self._rng.random())
         views = [self._view(slot, keys, depths[slot]) for slot in sorted(self.live)]
+        if self._turn % 32 == 0:
+            self._speeds = [learner.speed() for learner in self._learners]
         slot = int(self._policy.decide(ask, views).worker)
         self._turn += 1
         record.predicted_tokens = depths[slot] * BLOCK
@@ -113,7 +122,7 @@ class Gateway:
         return self.index.depths(keys)
 
     def _view(self, slot: int, keys: Sequence[int], depth: int) -> WorkerView:
-        index, params = self.index, self._workers[slot].params
+        index, speed = self.index, self._speeds[slot]
         gauges = self._gauges[slot] if self._variant.report_s else _gauges(self._workers[slot])
         return WorkerView(
             str(slot),
@@ -121,9 +130,9 @@ class Gateway:
             index.inflight[slot],
             index.uncached_tokens[slot],
             index.family_inflight(slot, keys, depth),
-            params.prefill_tokens_per_s * params.speed,
-            params.step_per_sequence_s / params.speed,
-            params.blocks,
+            speed.prefill_tokens_per_s,
+            speed.step_per_sequence_s,
+            self._workers[slot].params.blocks,
             gauges.unused_blocks,
             gauges.referenced_blocks,
             gauges.waiting,

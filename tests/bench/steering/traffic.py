@@ -1,5 +1,6 @@
 """Makers of arrivals: groups with a common prefix, conversations, closed loops."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -133,7 +134,7 @@ def _conversation(keys: Keys, shape: Chat, at: float, session: str, rng: random.
     for question, answer in sizes:
         prompt, tokens = tokens + question, tokens + question + answer
         turns.append(Turn(rng.expovariate(1.0 / shape.think_s), chain[: tokens // BLOCK], prompt, answer, session))
-    for turn, follow in zip(turns, turns[1:], strict=False):
+    for turn, follow in itertools.pairwise(turns):
         turn.follow = follow
     turns[0].at = at
     return turns[0]

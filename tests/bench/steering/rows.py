@@ -1,0 +1,93 @@
+"""From records to rows, and from rows to the summary: means over seeds with their spread."""
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, pstdev
+
+import msgspec
+
+from tests.bench.steering.gateway import Record
+from tests.bench.steering.traffic import Rung
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One rung of one run."""
+
+    workload: str
+    arm: str
+    mode: str  # fast | pipeline
+    variant: str  # how good the information was
+    seed: int
+    rate: float  # requests/s, or clients of a closed loop
+    requests: int
+    out_tokens_s: float  # all output over the time from the rung's start to its last token
+    hit_rate: float  # cached prompt tokens / prompt tokens, as the workers counted
+    predicted_hit_rate: float
+    kv_usage: float
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    counted: bool = True  # False for a rung that warms up
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One arm on one workload over all seeds."""
+
+    workload: str
+    arm: str
+    variant: str
+    seeds: int
+    out_tokens_s: float  # mean over the counted rungs, then over seeds
+    out_spread: float  # standard deviation over seeds
+    top_out_tokens_s: float  # at the last rung
+    hit_rate: float
+    ttft_p90_s: float  # at the last rung, mean over seeds
+    ttft_p90_spread: float
+
+
+def row(records: Sequence[Record], rung: Rung, started_at: float, **names: object) -> Row:
+    waits = sorted(record.first_at - record.arrived_at for record in records)
+    prompt_tokens = sum(record.turn.prompt_tokens for record in records)
+    seconds = max(record.ended_at for record in records) - started_at
+    return Row(
+        rate=rung.rate,
+        requests=len(records),
+        out_tokens_s=sum(record.turn.output_tokens for record in records) / seconds,
+        hit_rate=sum(record.cached_tokens for record in records) / prompt_tokens,
+        predicted_hit_rate=sum(record.predicted_tokens for record in records) / prompt_tokens,
+        kv_usage=mean(record.kv_usage for record in records),
+        ttft_p50_s=_quantile(waits, 0.5),
+        ttft_p90_s=_quantile(waits, 0.9),
+        ttft_p99_s=_quantile(waits, 0.99),
+        counted=rung.counted,
+        **names,  # type: ignore[arg-type]  # the caller names the run: workload, arm, mode, variant, seed
+    )
+
+
+def figures(rows: Iterable[Row]) -> list[Figure]:
+    runs: dict[tuple[str, str, str], dict[int, list[Row]]] = {}
+    for each in rows:
+        if each.counted:
+            runs.setdefault((each.workload, each.variant, each.arm), {}).setdefault(each.seed, []).append(each)
+    return [_figure(key, list(by_seed.values())) for key, by_seed in runs.items()]
+
+
+def _figure(key: tuple[str, str, str], runs: Sequence[Sequence[Row]]) -> Figure:
+    workload, variant, arm = key
+    outs = [mean(each.out_tokens_s for each in run) for run in runs]
+    waits = [run[-1].ttft_p90_s for run in runs]
+    return Figure(
+        workload,
+        arm,
+        variant,
+        len(runs),
+        mean(outs),
+        pstdev(outs),
+        mean(run[-1].out_tokens_s for run in runs),
+        mean(mean(each.hit_rate for each in run) for run in runs),
+        mean(waits),
+        pstdev(waits),
+    )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
