@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 5.0
+METADATA_POLL_S = 0.02
 # What one partition may bring at once, before the others get their turn.
 CHUNK_BYTES = 256 * 1024
 
@@ -57,12 +58,10 @@ class KafkaReader:
         try:
             async with self._answers("start reading"):
                 await client.start()
+                await self._learn_topic(client)
         except BaseException:
             await self.close()
             raise
-        if not client.partitions_for_topic(self._topic):
-            await self.close()
-            raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
 
     def partitions(self) -> int:
         # Metadata may be missing for a moment while a broker restarts; a topic never shrinks.
@@ -75,11 +74,8 @@ class KafkaReader:
             found = await self._starts([one for one in positions if one not in known])
         self._next = known | found
         # From here on without a pause: `assign` forgets all positions, and the client must not read from wrong ones.
-        if self._next:
-            self._consumer.assign([self._tp(one) for one in self._next])
-            self._seek(self._next)
-        else:
-            self._consumer.unsubscribe()
+        self._consumer.assign([self._tp(one) for one in self._next])
+        self._seek(self._next)
         return dict(self._next)
 
     async def poll(self, partitions: Collection[int], wait_s: float) -> Polled:
@@ -113,6 +109,13 @@ class KafkaReader:
                 await client.stop()
         except (TimeoutError, KafkaError) as error:
             log.warning("consumer did not close cleanly: %r", error)
+
+    async def _learn_topic(self, client: AIOKafkaConsumer) -> None:
+        if self._topic not in await client.topics():
+            raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
+        client.assign([])  # with nothing assigned it keeps the metadata of all topics, and asks for it at once
+        while not client.partitions_for_topic(self._topic):
+            await asyncio.sleep(METADATA_POLL_S)
 
     async def _starts(self, partitions: list[int]) -> dict[int, int]:
         """The commit of each, if the log still reaches there; else the log's beginning."""

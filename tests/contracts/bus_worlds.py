@@ -1,0 +1,182 @@
+"""The bus with all that a test may do to it, once in memory and once on a broker."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from infra.clock import SystemClock
+from infra.memory import MemoryBlobs
+from infra.memory_leases import MemoryLeases
+from infra.settings import Settings
+from schemas.codec import decode_letter
+from schemas.jobs import DeadLetter, GenerateJob, Head, Sampling
+from schemas.manifest import Limits, Manifest, Source
+from schemas.signals import Beat
+from tests import raw_batches
+from topics import admin, names
+from topics.bus import Delivery, Producer
+from topics.dead_letters import DeadLetters
+from topics.kafka import KafkaProducer
+from topics.kafka_reader import KafkaReader
+from topics.memory import MemoryBus, MemoryProducer, MemoryReader, StrictConsumer
+from topics.opener import Opener
+from topics.partitions import LeasedConsumer
+from topics.reader import PartitionReader
+
+PARTITIONS = 4
+
+
+def job(request_id: str, prompt_tokens: int = 3) -> GenerateJob:
+    head = Head(request_id, "m", deadline_at=2e9, created_at=1.8e9, reply_to="gw")
+    return GenerateJob(head, list(range(1_000, 1_000 + prompt_tokens)), Sampling(max_tokens=4))
+
+
+def id_of(delivery: Delivery) -> str:
+    return delivery.job.head.request_id
+
+
+class World:
+    """What every backend offers to the suite."""
+
+    def __init__(self, model: str, parts: AsyncExitStack, new_reader: Callable[[], PartitionReader]) -> None:
+        self.model = model
+        self.topic = names.generate(model)
+        self.group = names.group(model)
+        self.clock = SystemClock()
+        self.blobs = MemoryBlobs()
+        self.leases = MemoryLeases(self.clock)
+        self.producer: Producer
+        self._parts = parts
+        self._new_reader = new_reader
+
+    async def consumer(self, worker: str = "a", opener: Opener | None = None) -> StrictConsumer:
+        """Started, and closed at the end of the test."""
+        consumer = StrictConsumer(self.unstarted(worker, opener))
+        await consumer.start()
+        self._parts.push_async_callback(consumer.close)
+        return consumer
+
+    def unstarted(self, worker: str, opener: Opener | None = None) -> LeasedConsumer:
+        default = Opener(self.blobs, DeadLetters(self.producer, self.blobs, self.clock))
+        return LeasedConsumer(
+            worker, self._new_reader(), self.leases, opener or default, lambda: Beat("", 0, 0.0, slots=8), self.clock
+        )
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
+        """Store these as another client would."""
+        raise NotImplementedError
+
+    async def letters(self) -> list[DeadLetter]:
+        """Those about this world's topic, in order."""
+        raise NotImplementedError
+
+    async def committed(self, partition: int) -> int | None:
+        raise NotImplementedError
+
+
+class MemoryWorld(World):
+    def __init__(self, parts: AsyncExitStack) -> None:
+        model = "m"
+        self.bus = MemoryBus({names.generate(model): PARTITIONS, names.DEAD_LETTERS: 1})
+        super().__init__(model, parts, lambda: MemoryReader(self.bus, self.topic, self.group))
+        self.producer = MemoryProducer(self.bus, self.blobs, self.clock)
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
+        for key, value, headers in rows:
+            named = [(name.decode(errors="backslashreplace"), content or b"") for name, content in headers]
+            self.bus.append(self.topic, partition, value, key=key, headers=named)
+
+    async def letters(self) -> list[DeadLetter]:
+        return [decode_letter(one.value or b"") for one in self.bus.log(names.DEAD_LETTERS, 0)]
+
+    async def committed(self, partition: int) -> int | None:
+        return self.bus.committed(self.group, self.topic, partition)
+
+
+class KafkaWorld(World):
+    def __init__(self, bootstrap: str, parts: AsyncExitStack) -> None:
+        super().__init__(
+            f"m-{uuid.uuid4().hex[:10]}", parts, lambda: KafkaReader(bootstrap, self.topic, self.group, self.clock)
+        )
+        self.bootstrap = bootstrap
+        self.producer = KafkaProducer(bootstrap, self.blobs)
+
+    def manifest(self, partitions: int = PARTITIONS) -> Manifest:
+        return Manifest(self.model, Source("hf"), Limits(512), partitions=partitions)
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
+        await raw_batches.produce(self.bootstrap, self.topic, partition, raw_batches.batch(rows, codec))
+
+    async def letters(self) -> list[DeadLetter]:
+        values = await read_all(self.bootstrap, names.DEAD_LETTERS, 0)
+        return [letter for one in values if (letter := decode_letter(one)).topic == self.topic]
+
+    async def committed(self, partition: int) -> int | None:
+        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False)
+        await client.start()
+        try:
+            offset: int | None = await client.committed(TopicPartition(self.topic, partition))
+            return offset
+        finally:
+            await client.stop()
+
+
+async def read_all(bootstrap: str, topic: str, partition: int) -> list[bytes]:
+    """The values of everything that is in a partition now."""
+    client = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20)
+    tp, values = TopicPartition(topic, partition), list[bytes]()
+    await client.start()
+    try:
+        client.assign([tp])
+        end = (await client.end_offsets([tp]))[tp]
+        async with asyncio.timeout(20):
+            while await client.position(tp) < end:
+                values += [one.value for one in (await client.getmany(tp, timeout_ms=200)).get(tp, [])]
+        return values
+    finally:
+        await client.stop()
+
+
+@asynccontextmanager
+async def memory_world() -> AsyncIterator[MemoryWorld]:
+    async with AsyncExitStack() as parts:
+        world = MemoryWorld(parts)
+        await world.producer.start()
+        yield world
+
+
+@asynccontextmanager
+async def kafka_world(bootstrap: str) -> AsyncIterator[KafkaWorld]:
+    async with AsyncExitStack() as parts:
+        world = KafkaWorld(bootstrap, parts)
+        await admin.create(Settings(kafka=bootstrap), [world.manifest()])
+        await world.producer.start()
+        parts.push_async_callback(world.producer.close)
+        yield world
+
+
+class Sink(msgspec.Struct):
+    """Takes until it has what it waits for."""
+
+    consumer: StrictConsumer
+    got: list[Delivery] = []
+
+    async def until(self, count: int, within_s: float = 15.0) -> list[Delivery]:
+        async with asyncio.timeout(within_s):
+            while len(self.got) < count:
+                self.got += await self.consumer.take(16)
+        return self.got
+
+    async def nothing_more(self, takes: int = 3) -> None:
+        for _ in range(takes):
+            more = await self.consumer.take(16)
+            assert not more, f"also got {[str(one.at) for one in more]}"
+
+    def done(self) -> None:
+        for one in self.got:
+            self.consumer.done(one)
+        self.got.clear()
