@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 
-from infra.redis_client import translated
+from infra.redis_client import TRANSIENT
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +38,38 @@ class Channel:
                 async with aclosing(self._connection()) as arriving:
                     async for data in arriving:
                         yield data
-            except ConnectionError as error:
-                log.warning("%s: connection lost, trying again in %.2f s: %s", self._name, self._retry_s, error)
+            except TRANSIENT as error:
+                log.warning("%s: connection lost, trying again in %.2f s: %r", self._name, self._retry_s, error)
             await asyncio.sleep(self._retry_s)
             self._retry_s = min(self._retry_s * 2, RETRY_MOST_S)
 
     async def _connection(self) -> AsyncGenerator[bytes]:
-        """The messages of one connection. Raises ConnectionError when it is lost or no longer answers."""
-        asked = False
-        with translated():
-            async with self._client.pubsub() as pubsub:
-                try:
+        """The messages of one connection, until it is lost or no longer answers (TRANSIENT)."""
+        async with self._client.pubsub() as pubsub:
+            try:
+                async with asyncio.timeout(self._idle_s):
                     await pubsub.subscribe(self._name)
-                    while True:
-                        message = await pubsub.get_message(timeout=self._idle_s)
-                        if message is not None:
-                            asked = False
-                            if message["type"] == "message":
-                                yield message["data"]
-                            elif message["type"] == "subscribe":
-                                self._subscribed()
-                        elif asked:
-                            raise ConnectionError("no answer to a ping")
-                        else:
-                            await pubsub.ping()
-                            asked = True
-                finally:
-                    self.connected = False
+                while True:
+                    kind, data = await self._next(pubsub)
+                    if kind == "message":
+                        yield data
+                    elif kind == "subscribe":
+                        self._subscribed()
+            finally:
+                self.connected = False
+
+    async def _next(self, pubsub: PubSub) -> tuple[str, bytes]:
+        """What comes next; after some silence, at least an answer to the question whether anybody is there."""
+        try:
+            return await self._receive(pubsub)
+        except TimeoutError:
+            await pubsub.ping()
+        return await self._receive(pubsub)
+
+    async def _receive(self, pubsub: PubSub) -> tuple[str, bytes]:
+        async with asyncio.timeout(self._idle_s):
+            message = await pubsub.get_message(timeout=None)
+        return (message["type"], message["data"]) if message else ("", b"")
 
     def _subscribed(self) -> None:
         # The client may have reconnected inside a call, unseen by us; but each connection confirms its subscription.

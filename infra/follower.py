@@ -7,7 +7,6 @@ in the seqs, after a reconnect, and after some silence, in case it was the last 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
 from contextlib import aclosing
 
 import msgspec
@@ -18,7 +17,7 @@ from infra.channel import Channel
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.stream_reader import StreamReader
-from infra.subscription import Followed
+from infra.subscription import Followed, Registry
 from schemas import codec
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class RedisFollower:
         self._silence_s = silence_s
         self._reader = StreamReader(client, metrics, clock)
         self._channel = Channel(client, keys.gateway(gateway_id), on_subscribed=self._subscribed)
-        self._followed: dict[str, list[Followed]] = {}
+        self._open = Registry()
         self._first_subscribed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         metrics.count_open_streams_by(lambda: self.following)
@@ -54,13 +53,14 @@ class RedisFollower:
     @property
     def following(self) -> int:
         """How many subscriptions are open."""
-        return sum(map(len, self._followed.values()))
+        return len(self._open)
 
     async def start(self) -> None:
         """Begin to listen. Returns when subscribed, or after a while: what is published until then is caught up."""
         self._task = asyncio.create_task(self._run(), name="follower")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._first_subscribed.wait(), CONNECT_WAIT_S)
+            async with asyncio.timeout(CONNECT_WAIT_S):
+                await self._first_subscribed.wait()
 
     def follow(self, model: str, request_id: str, after_seq: int = 0) -> Followed:
         one = Followed(
@@ -71,7 +71,7 @@ class RedisFollower:
             on_close=self._forget,
             heard_at=self._clock.monotonic(),
         )
-        self._followed.setdefault(request_id, []).append(one)
+        self._open.add(one)
         if after_seq > 0:
             self._reader.want(one, "attach")
         return one
@@ -82,7 +82,7 @@ class RedisFollower:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for one in list(self._open()):
+        for one in self._open:
             one.close()
 
     async def _run(self) -> None:
@@ -110,7 +110,7 @@ class RedisFollower:
             return
         now = self._clock.monotonic()
         for batch in batches:
-            for one in self._followed.get(batch.request_id, ()):
+            for one in self._open.of(batch.request_id):
                 one.heard_at = now
                 one.feed(batch.events)
                 if one.missing and not one.full:
@@ -120,25 +120,16 @@ class RedisFollower:
         while True:
             await asyncio.sleep(self._silence_s / SWEEPS_PER_SILENCE)
             now = self._clock.monotonic()
-            for one in self._open():
+            for one in self._open:
                 if now - one.heard_at >= self._silence_s:
                     one.heard_at = now
                     self._reader.want(one, "silence")
 
     def _subscribed(self) -> None:
         self._first_subscribed.set()
-        for one in self._open():
+        for one in self._open:
             self._reader.want(one, "reconnect")
 
-    def _open(self) -> Iterator[Followed]:
-        for ones in self._followed.values():
-            yield from ones
-
     def _forget(self, one: Followed) -> None:
+        self._open.discard(one)
         self._reader.forget(one)
-        # A new list, because the old one may be in the middle of an iteration.
-        rest = [other for other in self._followed.get(one.request_id, ()) if other is not one]
-        if rest:
-            self._followed[one.request_id] = rest
-        else:
-            self._followed.pop(one.request_id, None)

@@ -1,7 +1,8 @@
 """The one place that builds a Redis client and calls scripts: time limits, retries and the translation of errors."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -21,14 +22,20 @@ RETRIES = 3
 Argument: TypeAlias = str | int | bytes
 
 # What time may heal: no answer, a full store, a replica that is about to become the primary.
-TRANSIENT = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, ReadOnlyError, OSError)
+TRANSIENT = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    OSError,
+)  # TimeoutError is an OSError
 
 
 def connect(url: str, *, max_connections: int = 64) -> Redis:
     """A client that connects when it is first used; past `max_connections` a command waits for a free one.
 
     Every command is sent again after a lost connection, so each must be harmless when run twice: our scripts see to it
-    themselves (an append compares the batch, a claim carries the id of its call).
+    themselves (an append compares the batch, a claim carries the id of its call). Waits are bounded by `answered`.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -36,7 +43,9 @@ def connect(url: str, *, max_connections: int = 64) -> Redis:
         timeout=ANSWER_TIMEOUT_S,
         protocol=2,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
-        socket_timeout=ANSWER_TIMEOUT_S,
+        # A limit here turns each send into an asyncio.wait_for, which is dear and, on Python 3.11, swallows a
+        # cancellation that arrives just when the send is done (seen: a task that could not be stopped).
+        socket_timeout=None,
         health_check_interval=HEALTH_CHECK_S,
         retry=Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.5), RETRIES),
         # An optional extension of one vendor; asking for it costs every new connection a round trip.
@@ -45,13 +54,15 @@ def connect(url: str, *, max_connections: int = 64) -> Redis:
     return Redis.from_pool(pool)
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Inside, what time may heal becomes the built-in ConnectionError, which is all that other houses know."""
+@asynccontextmanager
+async def answered(within_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
+    """Wrap every use of a client: no answer in time, or a fault that time may heal, becomes the built-in
+    ConnectionError, which is all that other houses know."""
     try:
-        yield
+        async with asyncio.timeout(within_s):
+            yield
     except TRANSIENT as error:
-        raise ConnectionError(f"redis: {error}") from error
+        raise ConnectionError(f"redis: {str(error) or 'no answer in time'}") from error
 
 
 class Script:
@@ -63,5 +74,5 @@ class Script:
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         """Raises ConnectionError when Redis gives no answer in time, also after retries."""
-        with translated():
+        async with answered():
             return await self._script(keys=keys, args=args)

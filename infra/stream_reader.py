@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from infra import keys
 from infra.clock import Clock
 from infra.metrics import Metrics
-from infra.redis_client import translated
+from infra.redis_client import answered
 from infra.subscription import Followed
 from schemas import codec
 from schemas.errors import TriptychError
@@ -86,13 +86,12 @@ class StreamReader:
         return batch
 
     async def _read(self, batch: list[Followed]) -> list[list[Entry]]:
-        with translated():
-            async with self._client.pipeline(transaction=False) as pipe:
-                for one in batch:
-                    # From the last event that it has, not after it: an empty answer then says that the stream is gone.
-                    start = f"{one.next_seq - 1}-0"
-                    pipe.xrange(keys.replay(one.model, one.request_id), min=start, count=ENTRIES_PER_READ)
-                return await pipe.execute()
+        async with answered(), self._client.pipeline(transaction=False) as pipe:
+            for one in batch:
+                # From the last event that it has, not after it: an empty answer then says that the stream is gone.
+                start = f"{one.next_seq - 1}-0"
+                pipe.xrange(keys.replay(one.model, one.request_id), min=start, count=ENTRIES_PER_READ)
+            return await pipe.execute()
 
     def _deliver(self, one: Followed, had: int, seen: int, entries: list[Entry]) -> None:
         """`had`, `seen`: the last seq it had taken, and the last it knew of, when the stream was asked."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Event, Failed, Finished
@@ -152,3 +152,31 @@ class Followed:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class Registry:
+    """The open subscriptions of one gateway; a request may have several (a client that came back too early)."""
+
+    def __init__(self) -> None:
+        self._by_request: dict[str, list[Followed]] = {}
+
+    def add(self, one: Followed) -> None:
+        self._by_request.setdefault(one.request_id, []).append(one)
+
+    def discard(self, one: Followed) -> None:
+        # A new list, because the old one may be in the middle of an iteration.
+        rest = [other for other in self.of(one.request_id) if other is not one]
+        if rest:
+            self._by_request[one.request_id] = rest
+        else:
+            self._by_request.pop(one.request_id, None)
+
+    def of(self, request_id: str) -> Sequence[Followed]:
+        return self._by_request.get(request_id, ())
+
+    def __iter__(self) -> Iterator[Followed]:
+        """A snapshot: subscriptions may end while it is walked."""
+        return iter([one for ones in self._by_request.values() for one in ones])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_request.values()))

@@ -16,6 +16,11 @@ class BlobRef(msgspec.Struct, frozen=True, tag="blob"):
     size_bytes: int
     media_type: str = "application/octet-stream"
 
+    def check(self, data: bytes) -> None:
+        """Raises ValueError when these are not the bytes that it names."""
+        if len(data) != self.size_bytes or hashlib.sha256(data).hexdigest() != self.digest:
+            raise ValueError(f"{self.key}: {len(data)} bytes that do not match the reference ({self.size_bytes} bytes)")
+
 
 def payload_ref(data: bytes, media_type: str = "application/msgpack") -> BlobRef:
     """Where a message body too large for the broker goes: `payloads/<sha256>`."""
