@@ -43,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     models: str = "smollm2-135m"  # served models, comma-separated ids of manifests
     model_dir: str = ".triptych/models"  # where `triptych models pull` puts weights
     manifest_dir: str = ""  # more manifests, beside the built-in ones
-    host: str = "127.0.0.1"  # gateway listen address
+    host: str = "127.0.0.1"  # listen address of the gateway, and of a worker's metrics_port
     port: Port = 8000  # gateway listen port
     gateway_id: str = ""  # empty = host name and process id
     worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid

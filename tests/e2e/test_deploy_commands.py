@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from cli.local import broker, kafka_jars, ports
 from cli.local import valkey as local_valkey
@@ -49,10 +50,21 @@ def ask(port: int) -> dict[str, Any]:
     return found
 
 
-def test_the_one_shot_services_do_their_work_and_may_run_again(containers: Containers) -> None:
+async def topics_of(bootstrap: str) -> set[str]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        return set(await admin.list_topics())
+    finally:
+        await admin.close()
+
+
+@pytest.mark.timeout(400)  # on a fresh machine the model is fetched and converted here
+async def test_the_one_shot_services_do_their_work_and_may_run_again(containers: Containers, kafka: str) -> None:
     for _ in range(2):
-        assert "generate.smollm2-135m" in containers.run("topics")
+        containers.run("topics")
         containers.run("models")
+    assert {"generate.smollm2-135m", "dead-letters"} <= await topics_of(kafka)
     assert (Path(MODEL_DIR) / "smollm2-135m" / "config.json").is_file()
 
 
