@@ -19,7 +19,7 @@ Progress = Callable[[str, int, int], None]
 
 DOWNLOAD_TIMEOUT_S = 1800.0
 # Weights as safetensors only: pickled ones run code when they are loaded.
-_HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 
 
 class CannotFetch(Exception):
@@ -45,7 +45,7 @@ def _from_hub(source: Source, folder: Path, progress: Progress) -> None:
     progress("download", 0, 0)
     try:
         snapshot_download(
-            source.repo, revision=source.revision, local_dir=folder, allow_patterns=_HUB_FILES, max_workers=4
+            source.repo, revision=source.revision, local_dir=folder, allow_patterns=HUB_FILES, max_workers=4
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CannotFetch(f"{source.repo}@{source.revision}: {error}") from error
