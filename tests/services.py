@@ -49,7 +49,7 @@ def kafka(folder: Path) -> Iterator[str]:
 
 
 def broker_wish() -> list[str]:
-    """What `triptych up` is told of the broker, so that whole-stack tests run on the one that TRIPTYCH_TEST_KAFKA names."""
+    """Arguments of `triptych up`: whole-stack tests run on the broker that TRIPTYCH_TEST_KAFKA names."""
     given = settings.other("TEST_KAFKA")
     return ["--broker", {"": "embedded", "apache": "kafka"}.get(given, given)]
 
