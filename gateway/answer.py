@@ -120,7 +120,7 @@ class Whole:
 
     async def pass_on(self, subscription: Subscription) -> None:
         while self.last is None:
-            events = await take(subscription, None)
+            events = [await anext(subscription), *subscription.ready()]
             if self._waiting_for_first and any(isinstance(event, Token) for event in events):
                 self._waiting_for_first = False
                 self._on_first_token()
@@ -137,7 +137,7 @@ class Whole:
         await send_error(self._send, error)
 
 
-async def take(subscription: Subscription, within_s: float | None) -> list[Event]:
+async def take(subscription: Subscription, within_s: float) -> list[Event]:
     """What has arrived: at least one event; nothing after `within_s` of silence."""
     try:
         async with asyncio.timeout(within_s):

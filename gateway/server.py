@@ -69,6 +69,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
     )

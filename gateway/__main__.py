@@ -1,0 +1,34 @@
+"""`python -m gateway`: one gateway process, with settings from TRIPTYCH_*."""
+
+import sys
+
+import uvloop
+
+from gateway.process import GatewayProcess
+from gateway.server import PortTaken
+from gateway.tokens import UnusableTokenizer
+from infra import log as logs
+from infra import settings as config
+from infra.manifests import WrongManifest
+from infra.model_files import ModelMissing
+
+EXIT_UNUSABLE = 2
+
+
+async def serve(settings: config.Settings) -> None:
+    await GatewayProcess(settings).run()
+
+
+def main() -> int:
+    try:
+        settings = config.load()
+        logs.setup(settings.log_level)
+        uvloop.run(serve(settings))
+    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, ConnectionError) as error:
+        print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
+        return EXIT_UNUSABLE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

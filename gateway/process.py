@@ -1,0 +1,118 @@
+"""One gateway process: builds every part, starts them in order, and takes them down in the reverse one."""
+
+import gc
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from litestar.types import ASGIApp
+
+from gateway import app
+from gateway.chat import Chat, Timeouts
+from gateway.dispatch import Pool, Pools
+from gateway.exchange import OpenRequests
+from gateway.health import Check, Health
+from gateway.models import Served, ServedModels
+from gateway.render import Renderer
+from gateway.server import listen, serve
+from gateway.tokens import ChatTokenizer
+from infra import manifests, model_files, redis_client
+from infra.blobs import S3Blobs
+from infra.clock import SystemClock
+from infra.follower import RedisFollower
+from infra.leases import RedisLeases
+from infra.lifecycle import Life, signals
+from infra.metrics import Metrics
+from infra.results import RedisResults
+from infra.settings import Settings
+from schemas.manifest import Manifest
+from topics import broker
+from topics.kafka import KafkaProducer
+
+log = logging.getLogger(__name__)
+
+# Thousands of open streams are millions of objects that live long and form few cycles. With Python's own thresholds the
+# collector walks them all every few seconds: measured at 5,000 streams, pauses of 0.5 s.
+GC_THRESHOLDS = (10_000, 20, 100)
+
+
+class GatewayProcess:
+    """The parts of one gateway. `run` is its whole life.
+
+    Raises:
+        WrongManifest, ModelMissing, UnusableTokenizer: a served model cannot be served.
+        PortTaken: somebody else listens there.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._metrics = Metrics()
+        self._life = Life(settings.drain_s)
+        self._redis = redis_client.connect(settings.redis)
+        self._blobs = S3Blobs(settings)
+        self._producer = KafkaProducer(settings.kafka, self._blobs)
+        self._follower = RedisFollower(self._redis, settings.gateway_name, self._metrics, self._clock)
+        self._models = ServedModels([self._served(one) for one in manifests.served(settings).values()])
+        self._pools = Pools({pool.model: pool for pool in self._models.pools()})
+        self._open = OpenRequests(settings.max_open_requests)
+        self._listener = listen(settings.host, settings.port)
+
+    async def run(self) -> None:
+        """Raises ConnectionError when the broker or the object store cannot be reached at start."""
+        async with signals(self._life), AsyncExitStack() as parts:
+            parts.push_async_callback(self._redis.aclose)
+            parts.push_async_callback(self._blobs.close)
+            await self._blobs.start()
+            parts.push_async_callback(self._producer.close)
+            await self._producer.start()
+            parts.push_async_callback(self._follower.close)
+            await self._follower.start()
+            parts.push_async_callback(self._pools.close)
+            await self._pools.start()
+            _calm_collector()
+            await serve(self._app(), self._listener, self._open, self._life, self._say_where)
+
+    def _app(self) -> ASGIApp:
+        settings, metrics = self._settings, self._metrics
+        results = RedisResults(self._redis, metrics)
+        chat = Chat(settings.gateway_name, self._models, self._follower, results, self._open, metrics, self._clock)
+        health = Health(self._services(), self._models.pools(), self._life)
+        timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
+        origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
+        return app.build(chat, health, metrics, timeouts, settings.max_body_bytes, origins)
+
+    def _served(self, manifest: Manifest) -> Served:
+        files = model_files.read(Path(self._settings.model_dir) / manifest.id)
+        tokenizer = ChatTokenizer(files.tokenizer_json.read_bytes())
+        special = {
+            "bos": files.special.bos,
+            "eos": files.special.eos,
+            "unk": files.special.unk,
+            "pad": files.special.pad,
+        }
+        # As in transformers, a token that the model does not have is no variable at all.
+        variables = {f"{name}_token": text for name, text in special.items() if text}
+        context = min(manifest.limits.context_tokens, files.max_context_tokens or manifest.limits.context_tokens)
+        leases = RedisLeases(self._redis, manifest.id, clock=self._clock)
+        pool = Pool(manifest.id, manifest.partitions, leases, self._producer)
+        return Served(manifest, context, Renderer(files.chat_template, variables, tokenizer, self._clock), pool)
+
+    def _services(self) -> Mapping[str, Check]:
+        return {"bus": self._ask_bus, "redis": self._redis.ping, "store": self._blobs.ping}
+
+    async def _ask_bus(self) -> None:
+        async with broker.connection(self._settings.kafka):
+            """It accepts and names its versions: enough."""
+
+    def _say_where(self) -> None:
+        host, port = self._listener.getsockname()[:2]
+        log.info("listening on http://%s:%d, as %s", host, port, self._settings.gateway_name)
+
+
+def _calm_collector() -> None:
+    """What has been built by now stays for the life of the process; cycles are few."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
