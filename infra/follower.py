@@ -119,11 +119,13 @@ class RedisFollower:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._silence_s / SWEEPS_PER_SILENCE)
-            now = self._clock.monotonic()
-            for one in self._open:
-                if now - one.heard_at >= self._silence_s:
-                    one.heard_at = now
-                    self._reader.want(one, "silence")
+            self._look_for_silence(self._clock.monotonic())
+
+    def _look_for_silence(self, now: float) -> None:
+        for one in self._open:
+            if now - one.heard_at >= self._silence_s:
+                one.heard_at = now
+                self._reader.want(one, "silence")
 
     def _subscribed(self) -> None:
         self._first_subscribed.set()

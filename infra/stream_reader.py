@@ -53,22 +53,25 @@ class StreamReader:
         """Read what is wanted, for ever; a Redis that does not answer is asked again."""
         while True:
             await self._wanted.wait()
-            batch = self._take()
-            if not batch:
+            if batch := self._take():
+                await self._round(batch)
+            else:
                 self._wanted.clear()
-                continue
-            known = [(one.next_seq - 1, one.seen) for one in batch]
-            try:
-                replies = await self._read(list(batch))
-            except ConnectionError as error:
-                log.warning("%d streams cannot be read, trying again: %s", len(batch), error)
-                self._urgent |= batch
-                await asyncio.sleep(RETRY_S)
-                continue
-            for one, (had, seen), entries in zip(batch, known, replies, strict=True):
-                self._deliver(one, had, seen, entries)
-            for reason, count in Counter(batch.values()).items():
-                self._metrics.caught_up(reason, count)
+            del batch  # waiting here for long must not keep anybody alive
+
+    async def _round(self, batch: dict[Followed, CatchUpReason]) -> None:
+        known = [(one.next_seq - 1, one.seen) for one in batch]
+        try:
+            replies = await self._read(list(batch))
+        except ConnectionError as error:
+            log.warning("%d streams cannot be read, trying again: %s", len(batch), error)
+            self._urgent |= batch
+            await asyncio.sleep(RETRY_S)
+            return
+        for one, (had, seen), entries in zip(batch, known, replies, strict=True):
+            self._deliver(one, had, seen, entries)
+        for reason, count in Counter(batch.values()).items():
+            self._metrics.caught_up(reason, count)
 
     def _take(self) -> dict[Followed, CatchUpReason]:
         """The next ones to read; who has no room now asks again when it has."""

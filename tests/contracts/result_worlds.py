@@ -72,6 +72,10 @@ class World:
     async def kill(self, worker: Incarnation) -> None:
         raise NotImplementedError
 
+    async def trim(self, head: Head, keep: int) -> None:
+        """Only the last `keep` batches can still be read."""
+        raise NotImplementedError
+
     async def hang_up(self) -> None:
         """The follower loses its connection and cannot get a new one."""
         raise NotImplementedError
@@ -92,6 +96,11 @@ class MemoryWorld(World):
     async def kill(self, worker: Incarnation) -> None:
         del self.hub.alive[(self.model, worker.worker)]
 
+    async def trim(self, head: Head, keep: int) -> None:
+        stream = self.hub.request(self.model, head.request_id).stream
+        while len(stream) > keep:
+            stream.popleft()
+
     async def hang_up(self) -> None:
         self._follower.hang_up()
 
@@ -106,19 +115,22 @@ class RedisWorld(World):
         self.metrics = Metrics()
         self.redis = redis
         self.proxy = proxy
-        self._far_redis = far_redis
+        self.far_redis = far_redis
         follower = RedisFollower(far_redis, gateway_of(model), self.metrics, SystemClock(), silence_s=SILENCE_S)
         super().__init__(model, RedisResults(redis, self.metrics), follower, RedisSignals(far_redis))
 
     def far_results(self) -> RedisResults:
         """Results of a worker that sits behind the proxy too."""
-        return RedisResults(self._far_redis, self.metrics)
+        return RedisResults(self.far_redis, self.metrics)
 
     async def revive(self, worker: Incarnation) -> None:
         await self.redis.set(keys.alive(self.model, worker.worker), worker.epoch)
 
     async def kill(self, worker: Incarnation) -> None:
         await self.redis.delete(keys.alive(self.model, worker.worker))
+
+    async def trim(self, head: Head, keep: int) -> None:
+        await self.redis.xtrim(keys.replay(self.model, head.request_id), maxlen=keep, approximate=False)
 
     async def hang_up(self) -> None:
         self.proxy.cut()
