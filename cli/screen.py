@@ -17,7 +17,10 @@ from infra.clock import Clock
 
 STYLES = {"waiting": "dim", "starting": "yellow", "ready": "green", "restarting": "red", "stopped": "dim"}
 REDRAW_S = 0.5
+# Enough to find our own last word under the warnings of the libraries that load a model.
+NOTE_LINES = 40
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_OURS = re.compile(r"^\S+ \S+ [A-Z]+ +(?:gateway|workers|topics|infra)[\w.]*: (.+)$", re.MULTILINE)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -42,12 +45,19 @@ def broker_label(plan: Plan) -> str:
 
 
 def note(member: Member) -> str:
-    """The last log line of a part that is on its way, or how it ended."""
+    """What a part on its way last said, or how it ended."""
     if member.state == "starting":
-        return _ANSI.sub("", log_tail(member.part.log, 1))
+        return last_words(log_tail(member.part.log, NOTE_LINES))
     if member.state == "restarting":
         return "does not serve" if member.last_exit is None else f"ended with code {member.last_exit}"
     return ""
+
+
+def last_words(log: str) -> str:
+    """The last line in the format of our own processes, without its head; else the last line of all."""
+    lines = _ANSI.sub("", log)
+    ours = _OURS.findall(lines)
+    return str(ours[-1]) if ours else lines.rpartition("\n")[2]
 
 
 class LiveScreen:

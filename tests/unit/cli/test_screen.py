@@ -8,7 +8,7 @@ from cli.local.broker import Decision
 from cli.local.process import Part
 from cli.local.stack import Addresses, Plan
 from cli.local.supervisor import Member, State
-from cli.screen import LiveScreen, PlainScreen, View, note, screen_for
+from cli.screen import LiveScreen, PlainScreen, View, last_words, note, screen_for
 from cli.traffic import Rates
 from infra.clock import ManualClock
 
@@ -47,6 +47,14 @@ def drawn(tmp_path: Path, *views: View, kind: str = "embedded") -> str:
 
 def test_a_part_on_its_way_shows_the_last_line_of_its_log(tmp_path: Path) -> None:
     assert note(member(tmp_path, "starting", "loading\n\x1b[31mwarming up\x1b[0m\n")) == "warming up"
+
+
+def test_our_own_last_word_is_found_under_the_noise_of_libraries() -> None:
+    head = "2026-01-01 00:00:00,000 INFO    "
+    log = f"{head}workers.llm_process: importing vLLM\n{head}workers.llm_process: warming up\n{head}vllm.x: hm\nNOTE: y"
+    assert last_words(log) == "warming up"
+    assert last_words("one\ntwo") == "two"
+    assert last_words("") == ""
 
 
 def test_a_part_that_died_shows_how(tmp_path: Path) -> None:
