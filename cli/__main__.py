@@ -1,6 +1,7 @@
 """The `triptych` command: reads the arguments, builds what a command needs, says what went wrong."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,13 +62,24 @@ def up(
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many LLM workers.")] = 2,
     model: Annotated[str, typer.Option(help="Which model to serve; see: triptych models list.")] = DEFAULT_MODEL,
     engine: Engine = "vllm",
+    worker_args: Annotated[
+        str, typer.Option(help="More arguments for each worker, e.g. '--slots 4'; see: python -m workers llm --help.")
+    ] = "",
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Start everything on this machine: broker, Valkey, S3, gateway, LLM workers. Ctrl-C stops all of it.
 
     Fetches the model first if it is missing. Parts that die are started again.
     """
-    options = UpOptions(broker=broker, port=port, workers=workers, model=model, engine=engine, home=home)
+    options = UpOptions(
+        broker=broker,
+        port=port,
+        workers=workers,
+        model=model,
+        engine=engine,
+        worker_args=shlex.split(worker_args),
+        home=home,
+    )
     settings = config.load()
     log_setup("warning")
     ups.run(options, settings, SystemClock(), Console())

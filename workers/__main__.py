@@ -19,8 +19,12 @@ def options(argv: list[str]) -> WorkerOptions:
     llm.add_argument("--engine", choices=["vllm", "stub"], default="vllm", help="stub: no model, for tests")
     llm.add_argument("--slots", type=int, default=0, help="jobs taken at once; 0 = what the engine takes")
     llm.add_argument("--step-ms", type=float, default=20.0, help="stub only: milliseconds a token")
+    llm.add_argument(
+        "--first-ms", type=float, help="stub only: milliseconds to the first token; as --step-ms if not given"
+    )
     given = parser.parse_args(argv)
-    return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000)
+    first_s = None if given.first_ms is None else given.first_ms / 1000
+    return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000, first_s)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,3 +12,4 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     engine: EngineName
     slots: int = 0  # jobs taken at once; 0 = what the engine takes
     step_s: float = 0.02  # stub only: seconds a token
+    first_s: float | None = None  # stub only: seconds to the first token; None = as step_s

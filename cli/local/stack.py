@@ -29,6 +29,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     model: str
     engine: str
+    worker_args: list[str] = []  # more arguments for each worker
     home: Path
 
 
@@ -127,10 +128,10 @@ def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
 
 
 def _worker(options: UpOptions, name: str, environment: dict[str, str]) -> Part:
-    port = ports.free()
+    port, command = ports.free(), [sys.executable, "-m", "workers", "llm"]
     return Part(
         name=name,
-        argv=[sys.executable, "-m", "workers", "llm", "--model", options.model, "--engine", options.engine],
+        argv=[*command, "--model", options.model, "--engine", options.engine, *options.worker_args],
         log=options.home / "logs" / f"{name}.log",
         port=port,
         ready=lambda: probes.http_status(f"http://{ports.LOOPBACK}:{port}/readyz") == 200,

@@ -126,7 +126,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
         arguments = ["--engine", "stub", "--workers", "1", "--broker", given.broker]
-        arguments += ["--stub-step-ms", str(STEP_S * 1e3), "--stub-slots", "1024"]
+        arguments += ["--worker-args", f"--slots 1024 --step-ms {STEP_S * 1e3}"]
         with running(Path(home), *arguments) as stack:
             result = asyncio.run(bench(stack, given.seconds))
     print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2))

@@ -15,7 +15,8 @@ def build(options: WorkerOptions, manifest: Manifest, model_dir: Path) -> Engine
         case "stub":
             from workers.engines.stub import StubEngine
 
-            return StubEngine(slots=options.slots or STUB_SLOTS, step_s=options.step_s)
+            slots = options.slots or STUB_SLOTS
+            return StubEngine(slots, options.step_s, first_token_s=options.first_s)
         case "vllm":
             from workers.engines.vllm import VllmEngine
 
