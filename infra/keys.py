@@ -9,6 +9,7 @@
 | tri:{model}:lease:<partition>    | string  | LEASE_TTL_MS     | the owning worker       | workers, gateways         |
 | tri:{model}:req:<request id>     | hash    | see below        | claim, append, cancel   | claim, append, `requests` |
 | tri:{model}:out:<request id>     | stream  | see below        | append                  | followers catching up     |
+| tri:{model}:ix:...               | several | hours            | decisions, LLM workers  | decisions: prefix_index.py |
 | tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
 | tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
 
@@ -56,6 +57,11 @@ def request(model: str, request_id: str) -> str:
 
 def replay(model: str, request_id: str) -> str:
     return _of(model, f"out:{request_id}")
+
+
+def index(model: str) -> str:
+    """What all keys of the model's prefix index begin with."""
+    return _of(model, "ix:")
 
 
 def signals(model: str) -> str:

@@ -80,6 +80,7 @@ class SimWorker:
         self.waiting: deque[Sequence] = deque()
         self.running: dict[Sequence, None] = {}  # in order of admission
         self._listener = listener
+        self._blocked = False  # the first in the queue does not fit, and nothing has changed since that was seen
         self._partial: deque[Sequence] = deque()  # admitted, prompt not yet computed
         self._sampled: list[Sequence] = []  # prompts completed by the step under way
         self._grows: dict[int, list[Sequence]] = {}
@@ -114,7 +115,8 @@ class SimWorker:
             self.step += 1
             self._end_step()
             self._begin_step()
-        self.now = max(self.now, at)
+        if at > self.now:
+            self.now = at
 
     def generated(self, sequence: Sequence) -> int:
         """Tokens it has produced by now."""
@@ -129,6 +131,7 @@ class SimWorker:
             self._drop(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+            self._blocked = False
 
     def kill(self) -> list[Sequence]:
         """Lose everything, as a killed process does; returns the sequences that had not finished."""
@@ -137,6 +140,7 @@ class SimWorker:
             sequence.generated = self.generated(sequence)
         self.running.clear()
         self.waiting.clear()
+        self._blocked = False
         self._partial.clear()
         self._sampled.clear()
         self._grows.clear()
@@ -150,7 +154,7 @@ class SimWorker:
         grows = self._grows.pop(step, None)
         room = not self._grow(grows, step) if grows else True
         prefilled = 0
-        if self._partial or (self.waiting and room):
+        if self._partial or (self.waiting and room and not self._blocked):
             budget = params.step_budget_tokens - (len(self.running) - len(self._partial))
             prefilled = self._prefill(budget, admit=room)
         if not self.running:
@@ -211,6 +215,7 @@ class SimWorker:
 
     def _drop(self, sequence: Sequence) -> None:
         """Give its blocks back and forget its plans."""
+        self._blocked = False
         self.cache.release(sequence.shared, sequence.private)
         sequence.shared, sequence.private, sequence.published = [], 0, 0
         sequence.grow_at = sequence.finish_at = NEVER
@@ -249,7 +254,8 @@ class SimWorker:
             left -= self._compute(self._partial[0], left)
         while admit and left > 0 and self.waiting and len(self.running) < self.params.max_sequences:
             sequence = self.waiting[0]
-            if not self._admit(sequence):
+            if self._blocked or not self._admit(sequence):
+                self._blocked = True
                 break
             self.waiting.popleft()
             self.running[sequence] = None
@@ -280,6 +286,7 @@ class SimWorker:
         count = min(budget, sequence.target - sequence.computed)
         sequence.computed += count
         self._publish(sequence, sequence.computed)
+        self._blocked = False  # its blocks may be what the first in the queue lacks
         if sequence.computed == sequence.target:
             self._partial.popleft()
             self._sampled.append(sequence)

@@ -87,6 +87,8 @@ class Cluster:
         if self.workload.linked or not times:
             times += [at for worker in self.workers if (at := worker.next_event_at) is not None]
         at = min(times)
+        if not self._events and not self.workload.linked:
+            at += 1.0  # nothing is decided any more: drain in strides
         if self.variant.report_s:
             at = self._reported(at)
         for worker in self.workers:

@@ -1,0 +1,24 @@
+-- A worker's life begins: give it a slot that no row mentions. Earlier lives of its name are over.
+-- ARGV  1 worker name, 2 incarnation, 3 total blocks, 4 most slots;  5 rate, 6 seconds per sequence (priors)
+-- Returns the slot, or -1 when all are taken; the same again for the same incarnation.
+local mine = redis.call('HGET', P .. 'slots', ARGV[2])
+if mine then return tonumber(mine) end
+local taken, all = {}, redis.call('HGETALL', P .. 'slots')
+for i = 1, #all, 2 do
+  taken[tonumber(all[i + 1])] = true
+  if string.match(all[i], '^(.*):%d+$') == ARGV[1] then
+    redis.call('HDEL', P .. 'slots', all[i])
+    redis.call('DEL', P .. 'w:' .. all[i + 1], P .. 'fam:' .. all[i + 1])
+    redis.call('SADD', P .. 'dirty', all[i + 1])
+  end
+end
+for _, slot in ipairs(redis.call('SMEMBERS', P .. 'dirty')) do taken[tonumber(slot)] = true end
+for slot = 0, tonumber(ARGV[4]) - 1 do
+  if not taken[slot] then
+    redis.call('HSET', P .. 'slots', ARGV[2], slot)
+    redis.call('HSET', P .. 'w:' .. slot, 'life', ARGV[2], 'n', 0, 'u', 0, 'rate', ARGV[5], 'per_sequence', ARGV[6],
+      'total', ARGV[3], 'referenced', 0, 'waiting', 0, 'running', 0, 'seq', 0, 'fed_at', now_ms())
+    return slot
+  end
+end
+return -1

@@ -1,0 +1,188 @@
+-- Common part of the index scripts. A row is a string per block key: a bit mask of worker slots, 32-bit words.
+-- A bit is set while the slot's worker holds the block (set held:<slot>) or a reservation promises it (spec:<slot>).
+-- All keys begin with KEYS[1] = tri:{model}:ix: and so share a cluster slot. See infra/prefix_index.py for the table.
+local P = KEYS[1]
+local KEY_BYTES, CHUNK = 8, 128
+local ROW_TTL_MS = 6 * 3600 * 1000
+local band, bor, bxor, lshift, bnot = bit.band, bit.bor, bit.bxor, bit.lshift, bit.bnot
+
+local function now_ms()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function cut(packed)
+  local keys = {}
+  for at = 1, #packed, KEY_BYTES do keys[#keys + 1] = string.sub(packed, at, at + KEY_BYTES - 1) end
+  return keys
+end
+
+local function word(row, index)
+  if not row or #row < index * 4 then return 0 end
+  return bit.tobit((struct.unpack('<I4', row, index * 4 - 3)))
+end
+
+local function with_bit(row, slot, on)
+  local index, mask = math.floor(slot / 32) + 1, lshift(1, slot % 32)
+  local words = math.max(index, math.floor(#(row or '') / 4))
+  local out, any = {}, false
+  for w = 1, words do
+    local value = word(row, w)
+    if w == index then value = on and bor(value, mask) or band(value, bnot(mask)) end
+    if value ~= 0 then any = true end
+    out[w] = struct.pack('<I4', value % 4294967296)
+  end
+  return any and table.concat(out) or false
+end
+
+-- Calls body(keys i..j as full names, their values) for every chunk; stops when body returns true.
+local function each_chunk(keys, body)
+  for first = 1, #keys, CHUNK do
+    local last, names = math.min(first + CHUNK - 1, #keys), {}
+    for i = first, last do names[#names + 1] = P .. 'b:' .. keys[i] end
+    if body(first, names, redis.call('MGET', unpack(names))) then return end
+  end
+end
+
+local function set_rows(slot, keys)
+  local made = {}
+  each_chunk(keys, function(_, names, rows)
+    for i = 1, #names do
+      local row = rows[i] or ''
+      made[row] = made[row] or with_bit(row, slot, true)
+      redis.call('SET', names[i], made[row], 'PX', ROW_TTL_MS)
+    end
+  end)
+end
+
+local function clear_rows(slot, keys)
+  each_chunk(keys, function(_, names, rows)
+    local empty = {}
+    for i = 1, #names do
+      local left = rows[i] and with_bit(rows[i], slot, false)
+      if left then redis.call('SET', names[i], left, 'KEEPTTL') else empty[#empty + 1] = names[i] end
+    end
+    if #empty > 0 then redis.call('DEL', unpack(empty)) end
+  end)
+end
+
+-- Longest contiguous prefix of each slot of `slots`, in blocks: slot -> depth.
+local function depths(keys, slots)
+  local alive, depth, words, previous = {}, {}, 0, nil
+  for _, slot in ipairs(slots) do
+    local w = math.floor(slot / 32) + 1
+    for missing = words + 1, w do alive[missing] = 0 end
+    words = math.max(words, w)
+    alive[w] = bor(alive[w], lshift(1, slot % 32))
+    depth[slot] = #keys
+  end
+  each_chunk(keys, function(first, names, rows)
+    for i = 1, #names do
+      local row = rows[i]
+      if row ~= previous then  -- equal strings are one string in Lua: a run of equal rows costs nothing
+        previous = row
+        local any = false
+        for w = 1, words do
+          local still = band(alive[w], word(row, w))
+          local gone = bxor(alive[w], still)
+          if gone ~= 0 then
+            for b = 0, 31 do
+              if band(gone, lshift(1, b)) ~= 0 then depth[(w - 1) * 32 + b] = first + i - 2 end
+            end
+          end
+          alive[w] = still
+          any = any or still ~= 0
+        end
+        if not any then return true end
+      end
+    end
+  end)
+  return depth
+end
+
+local function count_down(name, keys)
+  local gone = {}
+  for _, key in ipairs(keys) do
+    if redis.call('HINCRBY', name, key, -1) <= 0 then
+      redis.call('HDEL', name, key)
+      gone[#gone + 1] = key
+    end
+  end
+  return gone
+end
+
+local function unheld(slot, keys)
+  local out = {}
+  for first = 1, #keys, CHUNK do
+    local part = {unpack(keys, first, math.min(first + CHUNK - 1, #keys))}
+    for i, held in ipairs(redis.call('SMISMEMBER', P .. 'held:' .. slot, unpack(part))) do
+      if held == 0 then out[#out + 1] = part[i] end
+    end
+  end
+  return out
+end
+
+local function add_held(slot, keys)
+  for first = 1, #keys, CHUNK do
+    redis.call('SADD', P .. 'held:' .. slot, unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
+  end
+  redis.call('PEXPIRE', P .. 'held:' .. slot, ROW_TTL_MS)
+end
+
+-- Keep what was promised as if the worker had reported it: the record of decisions, for one whose feed is not to be
+-- trusted. Bounded by the worker's memory; what has to go goes at random.
+local function keep_as_held(slot, keys)
+  add_held(slot, keys)
+  local total = tonumber(redis.call('HGET', P .. 'w:' .. slot, 'total') or 0)
+  local over = redis.call('SCARD', P .. 'held:' .. slot) - total
+  if over > 0 then
+    local spec, victims = P .. 'spec:' .. slot, {}
+    for _, key in ipairs(redis.call('SPOP', P .. 'held:' .. slot, over)) do
+      if redis.call('HEXISTS', spec, key) == 0 then victims[#victims + 1] = key end
+    end
+    clear_rows(slot, victims)
+  end
+end
+
+-- Give back everything one reservation still holds; harmless when it has been given back or its worker's life is over.
+local function end_reservation(ticket)
+  local record = redis.call('HMGET', P .. 'res:' .. ticket, 'slot', 'life', 'u', 'promised', 'family')
+  redis.call('DEL', P .. 'res:' .. ticket)
+  redis.call('ZREM', P .. 'due', ticket)
+  local slot, w = record[1], P .. 'w:' .. (record[1] or '')
+  if not slot or redis.call('HGET', w, 'life') ~= record[2] then return 0 end
+  redis.call('HINCRBY', w, 'n', -1)
+  redis.call('HINCRBY', w, 'u', -tonumber(record[3]))
+  count_down(P .. 'fam:' .. slot, cut(record[5]))
+  local promised = cut(record[4])
+  if redis.call('HGET', w, 'approximate') then keep_as_held(slot, promised) end
+  clear_rows(tonumber(slot), unheld(slot, count_down(P .. 'spec:' .. slot, promised)))
+  return 1
+end
+
+-- Take what a decision takes. `matched` blocks are there already; the rest is promised.
+local function reserve(ticket, slot, life, keys, matched, uncached, ttl_ms)
+  local w, promised, family, power = P .. 'w:' .. slot, {}, {}, 1
+  redis.call('HINCRBY', w, 'n', 1)
+  redis.call('HINCRBY', w, 'u', uncached)
+  for i = matched + 1, #keys do
+    promised[#promised + 1] = keys[i]
+    redis.call('HINCRBY', P .. 'spec:' .. slot, keys[i], 1)
+  end
+  set_rows(slot, promised)
+  while power <= #keys do
+    family[#family + 1] = keys[power]
+    redis.call('HINCRBY', P .. 'fam:' .. slot, keys[power], 1)
+    power = power * 2
+  end
+  redis.call('HSET', P .. 'res:' .. ticket, 'slot', slot, 'life', life, 'u', uncached,
+    'promised', table.concat(promised), 'family', table.concat(family))
+  redis.call('ZADD', P .. 'due', now_ms() + ttl_ms, ticket)
+  redis.call('INCR', P .. 'version')
+end
+
+local function reap(limit)
+  for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now_ms(), 'LIMIT', 0, limit)) do
+    end_reservation(ticket)
+  end
+end

@@ -1,0 +1,203 @@
+"""Which worker holds which block, what every worker has to do, and reservations against both; on Redis.
+
+Everything of one model lies under tri:{model}:ix: (the `index` rows of infra/keys.py):
+
+| key            | type   | what                                                                                    |
+|----------------|--------|-----------------------------------------------------------------------------------------|
+| b:<block key>  | string | bit mask of worker slots that hold the block or will                                    |
+| slots          | hash   | incarnation -> slot, of the living; a slot is one life's                                |
+| dirty          | set    | slots of lives that are over, until their rows are cleared                              |
+| w:<slot>       | hash   | counters (n in flight, u uncached tokens), gauges, learned speed, number of the last batch |
+| held:<slot>    | set    | block keys its worker has reported: the reverse index                                   |
+| spec:<slot>    | hash   | block key -> reservations that promise it                                               |
+| fam:<slot>     | hash   | block key -> requests in flight under it, at depths that are powers of two              |
+| res:<ticket>   | hash   | one reservation: what is to be given back, and to which life                            |
+| due            | zset   | tickets by the time at which nobody will give them back any more                        |
+| version        | string | number of reservations ever made                                                        |
+
+Rows expire after hours without a write and are at most what the workers hold plus what is promised. A promise stands
+until its request ends: until then the worker cannot evict those blocks.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from redis.asyncio import Redis
+
+from infra import keys
+from infra.ports import Incarnation
+from infra.redis_client import Script
+from schemas.steering import Ask, WorkerView
+
+KEY_BYTES = 8
+MAX_SLOTS = 64
+CLEAN_ROWS = 512
+
+Fed = Literal["ok", "known", "gap", "over"]
+Reserved = Literal["reserved", "look_again", "over"]
+
+
+class CacheEvent(msgspec.Struct, frozen=True):
+    """Blocks stored, removed, or all cleared."""
+
+    kind: Literal["s", "r", "c"]
+    block_keys: bytes = b""  # packed, KEY_BYTES each
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What a decision outside Redis is made from. `version` tells whether others have decided since."""
+
+    version: int
+    views: list[WorkerView]  # in the order of the candidates; `worker` is an incarnation
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A decision made and reserved inside Redis."""
+
+    worker: str  # incarnation
+    reason: str
+    views: list[WorkerView]
+    costs_s: list[float]  # of each view; empty for a ticket that had its reservation already
+
+
+class _Script(Script):
+    """Several files of infra/lua as one script: Lua on Redis has no modules."""
+
+    def __init__(self, client: Redis, *names: str) -> None:
+        folder = resources.files("infra").joinpath("lua")
+        self._script = client.register_script("\n".join(folder.joinpath(f"{name}.lua").read_text() for name in names))
+
+
+class PrefixIndex:
+    """The index of one model. Every method is one round trip and harmless when repeated.
+
+    All raise ConnectionError when Redis does not answer. `lag_s`: a worker whose events are older than this is judged by
+    what was decided for it, until they come again.
+    """
+
+    def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
+        self._names = [keys.index(model)]
+        self._lag_ms = int(lag_s * 1000)
+        self._decide = _Script(redis, "index_rows", "index_views", "affinity", "index_decide")
+        self._reserve = _Script(redis, "index_rows", "index_reserve")
+        self._release = _Script(redis, "index_rows", "index_release")
+        self._register = _Script(redis, "index_rows", "index_register")
+        self._retire = _Script(redis, "index_rows", "index_retire")
+        self._clean = _Script(redis, "index_rows", "index_clean")
+        self._apply = _Script(redis, "index_rows", "index_apply")
+        self._report = _Script(redis, "index_rows", "index_report")
+
+    async def register(self, me: Incarnation, view: WorkerView) -> bool:
+        """Begin a life with an empty cache; `view` gives its memory and a prior of its speed.
+
+        False when all MAX_SLOTS are taken or still dirty: clean, then ask again.
+        """
+        args = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
+        return bool(await self._register(self._names, args) >= 0)
+
+    async def retire(self, me: Incarnation) -> bool:
+        """End a life: anybody may, who knows that its lease is gone. False if it had ended."""
+        return bool(await self._retire(self._names, [str(me)]))
+
+    async def clean(self) -> int:
+        """Clear up to CLEAN_ROWS rows of ended lives; returns about how many are left."""
+        return int(await self._clean(self._names, [CLEAN_ROWS]))
+
+    async def report(self, me: Incarnation, view: WorkerView) -> bool:
+        """Gauges and learned speed of a worker. False when that life is over."""
+        args = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
+        return bool(await self._report(self._names, args))
+
+    async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:
+        """Enter a batch of events. Batches are numbered from 1; number 0 begins anew, with a clear first.
+
+        An empty batch says that there is nothing new; send one when the feed is idle, or it counts as lagging.
+        """
+        heads = msgspec.msgpack.encode([(event.kind, len(event.block_keys)) for event in events])
+        args = [str(me), number, heads, b"".join(event.block_keys for event in events)]
+        while (answer := await self._apply(self._names, args)) == b"more":
+            pass
+        fed: Fed = msgspec.convert(answer.decode(), Fed)
+        return fed
+
+    async def look(self, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation]) -> Look:
+        """The views of those candidates that are registered."""
+        version, _, _, views = await self._asked(ask, block_keys, workers, {})
+        return Look(version, [_view(each) for each in views])
+
+    async def place(
+        self,
+        ticket: str,
+        ask: Ask,
+        block_keys: Sequence[bytes],
+        workers: Sequence[Incarnation],
+        params: Mapping[str, float],
+        ttl_s: float,
+    ) -> Placement | None:
+        """Decide by affinity and reserve, atomically. None when no candidate is registered.
+
+        `ticket` names the reservation: one per request and dispatch. It is given back by `release`, by the end of the
+        worker's life, or after `ttl_s`.
+        """
+        more = {"ticket": ticket, "params": params, "ttl_ms": int(ttl_s * 1000)}
+        _, chosen, reason, views = await self._asked(ask, block_keys, workers, more)
+        if not chosen:
+            return None
+        costs_s = [each["cost_s"] for each in views if "cost_s" in each]
+        return Placement(views[chosen - 1]["worker"], reason, [_view(each) for each in views], costs_s)
+
+    async def reserve(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], view: WorkerView, version: int | None, ttl_s: float
+    ) -> Reserved:
+        """Reserve a choice made from `look`, unless somebody has reserved since; version None insists."""
+        uncached = ask.prompt_tokens - view.matched_blocks * ask.block_tokens
+        at = "" if version is None else version
+        args = [ticket, view.worker, at, view.matched_blocks, uncached, int(ttl_s * 1000), b"".join(block_keys)]
+        answer = await self._reserve(self._names, args)
+        states: dict[int, Reserved] = {1: "reserved", 0: "look_again", -1: "over"}
+        return states[answer]
+
+    async def release(self, first_tokens: Sequence[str], ended: Sequence[str]) -> int:
+        """Give back prefill load at the first token and the rest at the end; returns how many ended just now."""
+        args = [msgspec.msgpack.encode(first_tokens), msgspec.msgpack.encode(ended)]
+        return int(await self._release(self._names, args))
+
+    async def _asked(
+        self, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], more: Mapping[str, object]
+    ) -> Any:
+        if not workers:
+            return 0, 0, "", []
+        question = {
+            "workers": [str(each) for each in workers],
+            "prompt_tokens": ask.prompt_tokens,
+            "prompt_blocks": ask.prompt_blocks,
+            "block_tokens": ask.block_tokens,
+            "expected_output_tokens": ask.expected_output_tokens,
+            "lag_ms": self._lag_ms,
+            **more,
+        }
+        args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
+        return msgspec.msgpack.decode(await self._decide(self._names, args))
+
+
+def _speed(view: WorkerView) -> tuple[str, str]:
+    return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s)
+
+
+def _view(raw: Mapping[str, Any]) -> WorkerView:
+    return WorkerView(
+        worker=raw["worker"],
+        matched_blocks=raw["matched"],
+        inflight=raw["n"],
+        uncached_tokens=raw["u"],
+        family_inflight=raw["family"],
+        prefill_tokens_per_s=raw["rate"],
+        step_per_sequence_s=raw["per_sequence"],
+        total_blocks=raw["total"],
+        unused_blocks=raw["unused"],
+        referenced_blocks=raw["referenced"],
+        waiting=raw["waiting"],
+        running=raw["running"],
+    )
