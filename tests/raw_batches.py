@@ -1,9 +1,10 @@
 """Record batches as other clients may produce them, byte by byte: our own producer cannot make the odd ones."""
 
+import asyncio
 from collections.abc import Sequence
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import for_code
+from aiokafka.errors import NoError, NotLeaderForPartitionError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.structs import TopicPartition
@@ -43,9 +44,13 @@ async def produce(bootstrap: str, topic: str, partition: int, raw: bytes) -> Non
         await client.bootstrap()
         await client.set_topics([topic])
         leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
-        answer = await client.send(leader, ProduceRequest(None, -1, 5_000, [(topic, [(partition, raw)])]))
-        code = answer.topics[0][1][0][1]
-        if code:
-            raise for_code(code)(f"{topic}/{partition}")
+        for _ in range(100):
+            answer = await client.send(leader, ProduceRequest(None, -1, 5_000, [(topic, [(partition, raw)])]))
+            error = for_code(answer.topics[0][1][0][1])
+            if error is not NotLeaderForPartitionError:  # for a moment after its creation
+                break
+            await asyncio.sleep(0.02)
+        if error is not NoError:
+            raise error(f"{topic}/{partition}")
     finally:
         await client.close()

@@ -27,7 +27,7 @@ from topics.broker import METADATA_MAX_AGE_MS, connection
 log = logging.getLogger(__name__)
 
 ADMIN_LIMIT_S = 20.0
-_RETRIES, _RETRY_S = 20, 0.25
+_RETRIES, _RETRY_S = 50, 0.1
 _SET_ON_TOPIC = 1  # DescribeConfigs' source "dynamic topic config": an override, not a default
 
 
@@ -102,17 +102,18 @@ async def _create_missing(client: AIOKafkaAdminClient, topics: Sequence[names.To
             done.append(f"created {name}")
         elif error is not TopicAlreadyExistsError:  # somebody else was quicker
             raise error(f"{name}: {message}")
-    await _wait_for(client, [one.name for one in topics])
+    for topic in topics:
+        await _known(client, topic)
     return done
 
 
-async def _wait_for(client: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
-    """A controller answers before every broker knows of it."""
+async def _known(client: AIOKafkaAdminClient, topic: names.Topic) -> None:
+    """The controller answers before every broker knows of it."""
     for _ in range(_RETRIES):
-        if set(topics) <= (await _partitions(client)).keys():
+        if (await _partitions(client)).get(topic.name, 0) >= topic.partitions:
             return
         await asyncio.sleep(_RETRY_S)
-    raise ConnectionError(f"{', '.join(topics)}: created, but no broker knows of it")
+    raise ConnectionError(f"{topic.name} has been made, but its brokers do not know of it")
 
 
 async def _grow(client: AIOKafkaAdminClient, topic: names.Topic, count: int) -> list[str]:
@@ -125,6 +126,7 @@ async def _grow(client: AIOKafkaAdminClient, topic: names.Topic, count: int) -> 
     except IncompatibleBrokerVersion:
         log.warning("this broker cannot add partitions: %s stays at %d", topic.name, count)
         return []
+    await _known(client, topic)
     return [f"grew {topic.name} from {count} to {topic.partitions} partitions"]
 
 

@@ -45,7 +45,9 @@ class Batch:
             records = [one for one in self._records(header) if one.at.offset >= self._position]
             return records, header[0] + header[6] + 1
         except Exception as error:  # noqa: BLE001 - five codecs raise as they please; whatever it is, this is no record
-            return [self._record(self._position, 0, None, self._raw, (), f"batch: {error!r}")], self._after()
+            return [
+                self._record(self._position, 0, None, self._raw, (), f"batch: {type(error).__name__}: {error}")
+            ], self._after()
 
     def _after(self) -> int:
         """As far as the header can be trusted."""
@@ -64,7 +66,7 @@ class Batch:
             timestamp_ms, offset = header[7] + cursor.varint(), header[0] + cursor.varint()
             key, value = cursor.optional(), cursor.optional()
             names = [(cursor.optional() or b"", cursor.optional() or b"") for _ in range(cursor.varint())]
-            fault = next((f"header name {name!r} is not UTF-8" for name, _ in names if not _is_utf8(name)), "")
+            fault = next((f"header name {name[:80]!r} is not UTF-8" for name, _ in names if not _is_utf8(name)), "")
             headers = tuple((name.decode(errors="backslashreplace"), content) for name, content in names)
             yield self._record(offset, timestamp_ms, key, value, headers, fault)
 

@@ -16,6 +16,8 @@ from topics.records import Record
 
 log = logging.getLogger(__name__)
 
+DETAIL_CHARACTERS = 500
+
 Reason = Literal["empty", "undecodable", "unreadable"]
 
 
@@ -29,7 +31,7 @@ class DeadLetters:
         """Returns when the broker has it. Raises what Producer.send and Blobs.put raise."""
         letter = DeadLetter(
             reason=reason,
-            detail=detail,
+            detail=detail[:DETAIL_CHARACTERS],
             topic=record.at.topic,
             partition=record.at.partition,
             offset=record.at.offset,
@@ -38,10 +40,20 @@ class DeadLetters:
             value=record.value,
             headers=list(record.headers),
         )
-        if record.value and len(encode(letter)) > MAX_MESSAGE_BYTES:
-            # A letter adds to the record it carries, so one that only just fitted no longer does.
-            ref = payload_ref(record.value, "application/octet-stream")
-            await self._blobs.put(ref, record.value)
+        log.warning("%s, set aside in %s: %s (%s)", record.at, DEAD_LETTERS, letter.reason, letter.detail)
+        await self._producer.send(DEAD_LETTERS, await self._fitting(letter))
+
+    async def _fitting(self, letter: DeadLetter) -> DeadLetter:
+        """A letter adds to the record it carries, so one that only just fitted no longer does."""
+        if letter.value and _too_big(letter):
+            ref = payload_ref(letter.value, "application/octet-stream")
+            await self._blobs.put(ref, letter.value)
             letter = msgspec.structs.replace(letter, value=None, value_ref=ref)
-        log.warning("%s, set aside in %s: %s (%s)", record.at, DEAD_LETTERS, reason, detail)
-        await self._producer.send(DEAD_LETTERS, letter)
+        if _too_big(letter):
+            detail = f"{letter.detail}; key and headers left out, too big"
+            letter = msgspec.structs.replace(letter, detail=detail, key=None, headers=[])
+        return letter
+
+
+def _too_big(letter: DeadLetter) -> bool:
+    return len(encode(letter)) > MAX_MESSAGE_BYTES

@@ -114,7 +114,7 @@ class KafkaReader:
         if self._topic not in await client.topics():
             raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
         client.assign([])  # with nothing assigned it keeps the metadata of all topics, and asks for it at once
-        while not client.partitions_for_topic(self._topic):
+        while not client.partitions_for_topic(self._topic):  # noqa: ASYNC110 - the client has no event for it
             await asyncio.sleep(METADATA_POLL_S)
 
     async def _starts(self, partitions: list[int]) -> dict[int, int]:
@@ -143,7 +143,7 @@ class KafkaReader:
         It may have drained others before it raised, so all go back to where poll has got to. Those that have anything
         are then read tolerantly, one piece each.
         """
-        log.warning("%s: the client cannot read a record (%r); reading on without it", self._topic, error)
+        log.warning("%s: the client cannot read a record (%s); reading on without it", self._topic, error)
         self._seek(self._next)
         behind = {
             tp.partition: self._next[tp.partition]

@@ -9,6 +9,8 @@ from topics.batches import split
 from topics.records import Record
 
 PIECE_BYTES = 1 << 20
+# Not 0: the embedded broker then answers before it has looked.
+WAIT_MS = 100
 _READ_UNCOMMITTED = 0
 
 
@@ -38,7 +40,7 @@ async def salvage(bootstrap: str, topic: str, positions: dict[int, int]) -> tupl
 async def _piece(client: AIOKafkaClient, topic: str, partition: int, position: int) -> bytes:
     leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
     wanted = [(topic, [(partition, position, PIECE_BYTES)])]
-    answer = await client.send(leader, FetchRequest(0, 1, PIECE_BYTES, _READ_UNCOMMITTED, wanted))
+    answer = await client.send(leader, FetchRequest(WAIT_MS, 1, PIECE_BYTES, _READ_UNCOMMITTED, wanted))
     for _, partitions in answer.topics:
         for _, error_code, _, *rest in partitions:
             if error_code:
