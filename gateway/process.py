@@ -27,7 +27,7 @@ from infra.metrics import Metrics
 from infra.results import RedisResults
 from infra.settings import Settings
 from schemas.manifest import Manifest
-from topics import broker
+from topics import admin
 from topics.kafka import KafkaProducer
 
 log = logging.getLogger(__name__)
@@ -100,11 +100,8 @@ class GatewayProcess:
         return Served(manifest, context, Renderer(files.chat_template, variables, tokenizer, self._clock), pool)
 
     def _services(self) -> Mapping[str, Check]:
-        return {"bus": self._ask_bus, "redis": self._redis.ping, "store": self._blobs.ping}
-
-    async def _ask_bus(self) -> None:
-        async with broker.connection(self._settings.kafka):
-            """It accepts and names its versions: enough."""
+        bootstrap = self._settings.kafka
+        return {"bus": lambda: admin.ping(bootstrap), "redis": self._redis.ping, "store": self._blobs.ping}
 
     def _say_where(self) -> None:
         host, port = self._listener.getsockname()[:2]

@@ -1,14 +1,16 @@
 """Prompt text -> token ids, such that control tokens come from the model's template and never from what a user wrote.
 
-A tokenizer cannot tell who wrote `<|im_end|>`. So ours knows every added token (special or not: `<think>` steers a
-model as well) only under a random alias that is made when the process starts. Whoever renders the prompt replaces the
-template's control tokens by their aliases; all that is left is plain text. Ids are those of the original tokenizer.
+A rendered prompt is cut at its control tokens; what lies between is text, and is given to a tokenizer that knows no way
+to spell a control token: all added tokens (special or not: `<think>` steers a model as well) bear random names there,
+made when the process starts. Ids are those of the original tokenizer, for every text that spells no control token.
 """
 
 import re
 import secrets
 import string
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,6 +18,10 @@ from tokenizers import Tokenizer
 
 # Letters only, lower case: no normalizer changes them and no pre-tokenizer has a reason to.
 ALIAS_LETTERS = 24
+# Conversations repeat their system prompt and their history with every turn; a segment is about one message of it.
+# Together at most 32 MiB, at four bytes a token and a token or so for four characters.
+REMEMBERED_SEGMENTS = 2_048
+REMEMBERED_CHARS = 8_000
 
 
 class UnusableTokenizer(Exception):
@@ -26,24 +32,26 @@ class ChatTokenizer:
     """Built once per model from the bytes of its `tokenizer.json`. Safe to use from several threads.
 
     Raises:
-        UnusableTokenizer: aliased control tokens do not get the ids of the original ones.
+        UnusableTokenizer: added tokens do not keep their ids under other names.
     """
 
     def __init__(self, tokenizer_json: bytes) -> None:
         spec = msgspec.json.decode(tokenizer_json)
         # Runs of white space are how some tokenizers write plain text; they control nothing.
         added = [token for token in spec["added_tokens"] if token["content"].strip()]
-        ids = {token["content"]: token["id"] for token in added}
-        self._aliases = _aliases_for([token["content"] for token in added])
+        self._ids: dict[str, int] = {token["content"]: token["id"] for token in added}
         self._control = _matcher(added)
-        _rename(spec, self._aliases)
+        aliases = _aliases_for(list(self._ids))
+        self._anchor = _anchor(added, aliases)
+        _rename(spec, aliases)
         self._tokenizer = Tokenizer.from_buffer(msgspec.json.encode(spec))
-        for content, alias in self._aliases.items():
-            if self._tokenizer.token_to_id(alias) != ids[content]:
-                raise UnusableTokenizer(f"control token {content!r} does not keep its id {ids[content]} under an alias")
+        for content, alias in aliases.items():
+            if self._tokenizer.token_to_id(alias) != self._ids[content]:
+                raise UnusableTokenizer(f"token {content!r} does not keep its id {self._ids[content]} under a new name")
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         self._longest = max(len(token.encode()) for token in vocabulary)
+        self._remembered = lru_cache(REMEMBERED_SEGMENTS)(self._encode)
 
     def least_tokens(self, text: str) -> int:
         """A lower bound that costs nothing: no token holds more bytes than the longest one."""
@@ -57,17 +65,28 @@ class ChatTokenizer:
         """Every spelled-out control token, replaced by what the function makes of it."""
         return self._control.sub(lambda match: replacement(match.group()), text)
 
-    def encode(self, rendered: str, restore: dict[str, str]) -> list[int]:
+    def encode(self, rendered: str, restore: Mapping[str, str]) -> list[int]:
         """Ids of a rendered prompt.
 
         `restore` maps the stand-ins that keep a user's words apart while rendering back to those words.
         """
-        aliased = self._control.sub(lambda match: self._aliases[match.group()], rendered)
-        for stand_in, text in restore.items():
-            aliased = aliased.replace(stand_in, text)
-        # The batch call lets other threads run and does not track offsets: a third faster than `encode`.
-        ids: list[int] = self._tokenizer.encode_batch_fast([aliased], add_special_tokens=False)[0].ids
+        ids: list[int] = []
+        for number, piece in enumerate(self._control.split(rendered)):
+            if number % 2:
+                ids.append(self._ids[piece.strip() if piece not in self._ids else piece])
+            elif piece:
+                for stand_in, text in restore.items():
+                    piece = piece.replace(stand_in, text)
+                encode = self._remembered if len(piece) <= REMEMBERED_CHARS else self._encode
+                ids.extend(encode(piece, number == 0))
         return ids
+
+    def _encode(self, text: str, first: bool) -> "array[int]":
+        # Some tokenizers treat the beginning of a prompt unlike the text after a control token.
+        before = "" if first else self._anchor
+        # The batch call lets other threads run and does not track offsets, which nobody needs.
+        (encoding,) = self._tokenizer.encode_batch_fast([before + text], add_special_tokens=False)
+        return array("I", encoding.ids if first else encoding.ids[1:])
 
 
 def _aliases_for(contents: list[str]) -> dict[str, str]:
@@ -77,17 +96,28 @@ def _aliases_for(contents: list[str]) -> dict[str, str]:
     return {content: secret + f"{number:06d}".translate(digits) for number, content in enumerate(contents)}
 
 
+def _anchor(added: list[dict[str, Any]], aliases: dict[str, str]) -> str:
+    """A control token that changes nothing about the text after it."""
+    for token in added:
+        if not token["rstrip"] and not token["single_word"]:
+            return aliases[token["content"]]
+    if added:
+        raise UnusableTokenizer("each of its added tokens changes the text after it")
+    return ""  # no control token, so no text after one
+
+
 def _matcher(added: list[dict[str, Any]]) -> re.Pattern[str]:
-    """Matches as the tokenizer does: the longest token first, and whole words only where it says so."""
+    """Matches, as one group, as the tokenizer does: the longest token first, with what it swallows."""
     if not added:
-        return re.compile(r"(?!)")
+        return re.compile(r"((?!))")
     longest_first = sorted(added, key=lambda token: -len(token["content"]))
-    return re.compile(
-        "|".join(
-            rf"(?<!\w){re.escape(token['content'])}(?!\w)" if token["single_word"] else re.escape(token["content"])
-            for token in longest_first
-        )
-    )
+    return re.compile("(" + "|".join(_pattern(token) for token in longest_first) + ")")
+
+
+def _pattern(token: dict[str, Any]) -> str:
+    left, right = r"\s*" if token["lstrip"] else "", r"\s*" if token["rstrip"] else ""
+    pattern = re.escape(token["content"])
+    return left + (rf"(?<!\w){pattern}(?!\w)" if token["single_word"] else pattern) + right
 
 
 def _rename(spec: dict[str, Any], aliases: dict[str, str]) -> None:
@@ -99,6 +129,8 @@ def _rename(spec: dict[str, Any], aliases: dict[str, str]) -> None:
         model["vocab"] = {aliases.get(token, token): number for token, number in model["vocab"].items()}
     else:
         model["vocab"] = [[aliases.get(token, token), score] for token, score in model["vocab"]]
+    if unknown := model.get("unk_token"):
+        model["unk_token"] = aliases.get(unknown, unknown)
     if merges := model.get("merges"):
         model["merges"] = [pair for pair in merges if not _makes_control(pair, aliases)]
     spec["post_processor"] = None  # the template writes the control tokens, not the tokenizer
