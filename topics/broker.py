@@ -31,6 +31,11 @@ class Broker(msgspec.Struct, frozen=True):
         """
         return 100 if self.idempotent else 20
 
+    @property
+    def tells_lost_log(self) -> bool:
+        """Whether a fetch beyond the end of a log is an error. To the embedded broker it is one that finds nothing."""
+        return self.idempotent
+
 
 async def detect(bootstrap: str, within_s: float = 10.0) -> Broker:
     """Ask the first server that answers.

@@ -33,6 +33,7 @@ class KafkaReader:
         self._group = group
         self._clock = clock or SystemClock()
         self._client: AIOKafkaConsumer | None = None
+        self._tells_lost_log = True
         self._count = 0
         self._next: dict[int, int] = {}  # of each partition followed: the first offset not returned by poll
 
@@ -55,6 +56,7 @@ class KafkaReader:
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
         )
         self._client = client
+        self._tells_lost_log = broker.tells_lost_log
         try:
             async with self._answers("start reading"):
                 await client.start()
@@ -133,9 +135,20 @@ class KafkaReader:
     async def _idle_positions(self, asked: Iterable[TopicPartition]) -> dict[int, int]:
         """The client's own positions: it steps over transaction markers, of which no record tells."""
         async with self._answers("look up positions"):
+            await self._rewind_lost(asked)
             positions = {tp.partition: await self._consumer.position(tp) for tp in asked}
         self._next |= positions
         return positions
+
+    async def _rewind_lost(self, asked: Iterable[TopicPartition]) -> None:
+        """Back to the start where a broker lost its log and does not say so, or new records would wait for ever."""
+        if self._tells_lost_log:
+            return
+        ends = {tp: self._consumer.highwater(tp) for tp in asked}
+        lost = [tp for tp, end in ends.items() if end is not None and end < self._next[tp.partition]]
+        if lost:
+            log.warning("%s: the broker has lost the log of partitions %s", self._topic, [tp.partition for tp in lost])
+            await self._consumer.seek_to_beginning(*lost)
 
     async def _recover(self, asked: list[TopicPartition], error: Exception) -> Polled:
         """Something in one of these partitions cannot be decoded; the client does not say which.
