@@ -24,7 +24,8 @@ from tests.proxy import Proxy, proxy_to
 from tests.waiting import until
 
 ALICE, BOB = Incarnation("alice", 1), Incarnation("bob", 1)
-SILENCE_S = 0.5  # short, so that tests need not wait for long
+# Longer than any test: what is found must not be found by the sweep, unless that is what is tested.
+NO_SWEEP_S = 300.0
 
 
 class RunningFollower(Follower, Protocol):
@@ -111,12 +112,12 @@ class MemoryWorld(World):
 class RedisWorld(World):
     """The follower sits behind a proxy, the workers do not."""
 
-    def __init__(self, model: str, redis: Redis, far_redis: Redis, proxy: Proxy) -> None:
+    def __init__(self, model: str, redis: Redis, far_redis: Redis, proxy: Proxy, silence_s: float) -> None:
         self.metrics = Metrics()
         self.redis = redis
         self.proxy = proxy
         self.far_redis = far_redis
-        follower = RedisFollower(far_redis, gateway_of(model), self.metrics, SystemClock(), silence_s=SILENCE_S)
+        follower = RedisFollower(far_redis, gateway_of(model), self.metrics, SystemClock(), silence_s=silence_s)
         super().__init__(model, RedisResults(redis, self.metrics), follower, RedisSignals(far_redis))
 
     def far_results(self) -> RedisResults:
@@ -150,12 +151,12 @@ async def memory_world() -> AsyncIterator[MemoryWorld]:
 
 
 @asynccontextmanager
-async def redis_world(url: str) -> AsyncIterator[RedisWorld]:
+async def redis_world(url: str, silence_s: float = NO_SWEEP_S) -> AsyncIterator[RedisWorld]:
     parts = urlsplit(url)
     async with proxy_to(parts.hostname or "127.0.0.1", parts.port or 6379) as proxy:
         redis = connect(url)
         far_redis = connect(parts._replace(netloc=f"127.0.0.1:{proxy.port}").geturl())
-        world = RedisWorld(new_model(), redis, far_redis, proxy)
+        world = RedisWorld(new_model(), redis, far_redis, proxy, silence_s)
         await world.follower.start()
         try:
             yield world

@@ -53,7 +53,7 @@ async def index(redis: Redis, model: str) -> PrefixIndex:
 
 
 async def matches(index: PrefixIndex, block_keys: list[bytes]) -> dict[str, int]:
-    look = await index.look(ask(len(block_keys)), block_keys, [A, B, C])
+    look = await index.look(block_keys, [A, B, C])
     return {view.worker: view.matched_blocks for view in look.views}
 
 
@@ -97,7 +97,7 @@ async def test_a_new_life_of_a_name_starts_with_nothing_and_the_old_one_is_over_
     await index.apply(A, 1, [stored(prompt)])
     again = Incarnation("a", 2)
     await index.register(again, WORKER)
-    look = await index.look(ask(10), prompt, [A, again])
+    look = await index.look(prompt, [A, again])
     assert [(view.worker, view.matched_blocks) for view in look.views] == [("a:2", 0)]
     assert await index.apply(A, 2, [stored(prompt)]) == "over"
     assert not await index.report(A, WORKER)
@@ -123,15 +123,15 @@ async def test_a_decision_reserves_and_a_release_gives_back_exactly_once(index: 
     prompt = keys(20)
     placed = await index.place("t1", ask(20), prompt, [A, B, C], PARAMS, 60)
     assert placed and placed.reason == "cold"
-    view = (await index.look(ask(20), prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
+    view = (await index.look(prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
     assert (view.inflight, view.uncached_tokens, view.matched_blocks, view.family_inflight) == (1, 20 * 64 + 10, 20, 1)
     await index.release(["t1", "t1"], [])
     await index.release(["t1"], [])
-    view = (await index.look(ask(20), prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
+    view = (await index.look(prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
     assert (view.inflight, view.uncached_tokens) == (1, 0)
     assert await index.release([], ["t1", "t1"]) == 1
     assert await index.release(["t1"], ["t1"]) == 0
-    view = (await index.look(ask(20), prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
+    view = (await index.look(prompt, [Incarnation(placed.worker[:1], 1)])).views[0]
     assert (view.inflight, view.uncached_tokens, view.matched_blocks, view.family_inflight) == (0, 0, 0, 0)
 
 
@@ -146,7 +146,7 @@ async def test_a_promise_that_an_event_has_confirmed_stays_after_the_end(index: 
 async def test_promises_are_counted(index: PrefixIndex) -> None:
     prompt = keys(6)
     for ticket in ("t1", "t2"):
-        look = await index.look(ask(6), [], [A])
+        look = await index.look([], [A])
         await index.reserve(ticket, ask(6), prompt, look.views[0], None, 60)
     await index.release([], ["t1"])
     assert (await matches(index, prompt))["a:1"] == 6
@@ -158,21 +158,21 @@ async def test_a_repeated_decision_returns_the_reservation_it_has(index: PrefixI
     first = await index.place("t", ask(5), keys(5), [A, B, C], PARAMS, 60)
     again = await index.place("t", ask(5), keys(5), [A, B, C], PARAMS, 60)
     assert first and again and (again.worker, again.reason) == (first.worker, "again")
-    assert sum(view.inflight for view in (await index.look(ask(5), keys(5), [A, B, C])).views) == 1
+    assert sum(view.inflight for view in (await index.look(keys(5), [A, B, C])).views) == 1
 
 
 async def test_a_reservation_that_nobody_gives_back_expires(index: PrefixIndex) -> None:
     await index.place("t", ask(5), keys(5), [A], PARAMS, 0)
-    view = (await index.look(ask(5), keys(5), [A])).views[0]
+    view = (await index.look(keys(5), [A])).views[0]
     assert (view.inflight, view.uncached_tokens, view.matched_blocks) == (0, 0, 0)
 
 
 async def test_a_choice_made_outside_is_refused_when_another_was_reserved_meanwhile(index: PrefixIndex) -> None:
     prompt = keys(5)
-    look = await index.look(ask(5), prompt, [A, B])
+    look = await index.look(prompt, [A, B])
     await index.place("other", ask(5), prompt, [A, B], PARAMS, 60)
     assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "look_again"
-    look = await index.look(ask(5), prompt, [A, B])
+    look = await index.look(prompt, [A, B])
     assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "reserved"
     await index.retire(B)
     assert await index.reserve("u", ask(5), prompt, look.views[1], None, 60) == "over"
@@ -192,4 +192,4 @@ async def test_a_worker_whose_feed_is_silent_is_judged_by_what_was_decided_for_i
     await index.register(A, WORKER)
     await index.place("t", ask(6), prompt, [A], PARAMS, 60)
     await index.release(["t"], ["t"])
-    assert (await index.look(ask(6), prompt, [A])).views[0].matched_blocks == 6
+    assert (await index.look(prompt, [A])).views[0].matched_blocks == 6

@@ -92,6 +92,14 @@ async def test_requeue_of_an_attempt_that_is_over_changes_nothing(world: World) 
     assert (await world.results.claim(head, ALICE, 3)).state == "busy"
 
 
+async def test_late_repeat_of_a_requeue_does_not_free_the_next_attempt_of_the_same_life(world: World) -> None:
+    head = await world.claimed()
+    await world.results.requeue(head, 1, ALICE)
+    assert (await world.results.claim(head, ALICE, 3)).attempt == 2
+    await world.results.requeue(head, 1, ALICE)
+    assert (await world.results.claim(head, BOB, 3)).state == "busy"
+
+
 async def test_attempts_are_counted_until_they_are_exhausted(world: World) -> None:
     head = await world.claimed()
     await world.results.requeue(head, 1, ALICE)
@@ -143,12 +151,13 @@ async def test_answers_come_per_request_and_only_stored_events_are_published(wor
     assert following[1].ready() == []
 
 
-async def test_step_of_many_requests_is_published_whole(world: World) -> None:
-    """More than 15 batches need another array header; so do more than 255."""
-    heads = [await world.claimed() for _ in range(300)]
+@pytest.mark.parametrize("requests", [15, 16, 17, 300])
+async def test_step_of_many_requests_is_published_whole(world: World, requests: int) -> None:
+    """More than 15 batches need another array header; more than 255 fill both bytes of its length."""
+    heads = [await world.claimed() for _ in range(requests)]
     following = [world.follower.follow(world.model, head.request_id) for head in heads]
     states = await world.results.append([Outgoing(head, [*tokens(1, 1), finished(2)]) for head in heads])
-    assert states == ["stored"] * 300
+    assert states == ["stored"] * requests
     for one in following:
         assert [event.seq async for event in one] == [1, 2]
 
@@ -194,8 +203,10 @@ async def test_cancel_reaches_the_workers_of_the_model_as_a_signal(world: World)
 
 async def test_cancel_after_the_end_changes_nothing(world: World) -> None:
     head = await world.claimed()
-    await world.append(head, finished(1))
+    await world.append(head, *tokens(1, 1))
+    await world.append(head, finished(2))
     await world.results.cancel(world.model, head.request_id, "late")
+    assert await world.append(head, *tokens(1, 1)) == "stored"
     assert (await world.results.claim(head, BOB, 3)).state == "done"
 
 
