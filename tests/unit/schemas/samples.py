@@ -1,0 +1,112 @@
+"""One sample of everything that one process says to another, and its bytes as they were when it was first sent.
+
+`python -m tests.unit.schemas.samples` adds what is new to golden/: the bytes of new samples, the names of new fields. It
+never changes what is there: a sample whose bytes must change gets a new name beside the old one.
+"""
+
+import inspect
+import json
+from pathlib import Path
+
+import msgspec
+
+from schemas import codec, events, jobs, refs, signals
+from schemas.events import (
+    Alternative,
+    Cancelled,
+    EventBatch,
+    Failed,
+    Finished,
+    Restarted,
+    Token,
+    TokenLogprob,
+    Usage,
+)
+from schemas.jobs import DeadLetter, GenerateJob, Head, JsonObject, JsonSchema, Offloaded, Sampling, Stop
+from schemas.refs import BlobRef
+from schemas.signals import Beat, Cancel
+
+GOLDEN = Path(__file__).parent / "golden"
+FIELDS = GOLDEN / "fields.json"
+WIRE = [
+    one
+    for module in (events, jobs, refs, signals)
+    for one in vars(module).values()
+    if inspect.isclass(one) and issubclass(one, msgspec.Struct) and one.__module__ == module.__name__
+]
+
+HEAD = Head(
+    request_id="chatcmpl-1",
+    model="m",
+    deadline_at=1_800_000_060.5,
+    created_at=1_800_000_000.25,
+    reply_to="gw-1",
+    streamed=True,
+    priority=-3,
+    tenant="acme",
+    traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+)
+REF = BlobRef(key="payloads/ab", digest="ab", size_bytes=70_000, media_type="application/msgpack")
+SAMPLING = Sampling(
+    max_tokens=16,
+    n=2,
+    temperature=0.5,
+    top_p=0.9,
+    top_k=40,
+    min_p=0.05,
+    seed=-7,
+    stop=["\n", "END"],
+    presence_penalty=0.5,
+    frequency_penalty=-0.5,
+    repetition_penalty=1.25,
+    logit_bias={5: -100.0, 49_151: 2.5},
+    logprobs=3,
+    constraint=JsonSchema('{"type":"object"}'),
+    min_tokens=2,
+    ignore_eos=True,
+)
+LOGPROB = TokenLogprob("é", b"\xc3\xa9", -0.25, [Alternative("e", b"e", -1.5)])
+
+SAMPLES: dict[str, msgspec.Struct] = {
+    "generate_full": GenerateJob(HEAD, [0, 1, 49_151], SAMPLING, [Stop("decode", "decode.image")]),
+    "generate_least": GenerateJob(Head("r", "m", 2.0, 1.0, "gw"), [], Sampling(max_tokens=1)),
+    "generate_json_object": GenerateJob(HEAD, [7], Sampling(max_tokens=1, constraint=JsonObject())),
+    "offloaded": Offloaded(REF),
+    "dead_letter_full": DeadLetter(
+        "undecodable", "why", "generate.m", 3, 42, 1_800_000_000.0, b"key", b"\xff", REF, [("h", b"v")]
+    ),
+    "dead_letter_least": DeadLetter("undecodable", "why", "generate.m", 3, 42, 1_800_000_000.0),
+    "events": EventBatch(
+        "chatcmpl-1",
+        [
+            Restarted(2, 1, "worker-1"),
+            Token(2, 2, 1, "é", [5, 6], "length", [LOGPROB]),
+            Token(2, 3, 0, "", [7]),
+            Finished(2, 4, Usage(10, 2, 8), "worker-1", 11, 0.125),
+        ],
+    ),
+    "events_failed": EventBatch("chatcmpl-1", [Failed(1, 1, "engine_died", "why", "messages")]),
+    "events_cancelled": EventBatch("chatcmpl-1", [Cancelled(1, 1, "the client has gone")]),
+    "cancel": Cancel("chatcmpl-1", "the client has gone"),
+    "beat": Beat("worker-1", 3, 1_800_000_000.5, 4, 5, 16, 0.75, 123.5, "vllm"),
+}
+
+
+def field_names(kind: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
+
+
+def record() -> None:
+    for name, sample in SAMPLES.items():
+        path = GOLDEN / f"{name}.msgpack"
+        if not path.exists():
+            path.write_bytes(codec.encode(sample))
+    known: dict[str, list[str]] = json.loads(FIELDS.read_text()) if FIELDS.exists() else {}
+    for kind in WIRE:
+        old = known.get(kind.__name__, [])
+        known[kind.__name__] = old + field_names(kind)[len(old) :]
+    FIELDS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()
