@@ -21,7 +21,7 @@ until its request ends: until then the worker cannot evict those blocks.
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from redis.asyncio import Redis
@@ -29,7 +29,7 @@ from redis.asyncio import Redis
 from infra import keys
 from infra.ports import Incarnation
 from infra.redis_client import Script
-from schemas.steering import Ask, WorkerView
+from schemas.steering import Alternative, Ask, Choice, WorkerView
 
 KEY_BYTES = 8
 MAX_SLOTS = 64
@@ -53,15 +53,6 @@ class Look(msgspec.Struct, frozen=True):
     views: list[WorkerView]  # in the order of the candidates; `worker` is an incarnation
 
 
-class Placement(msgspec.Struct, frozen=True):
-    """A decision made and reserved inside Redis."""
-
-    worker: str  # incarnation
-    reason: str
-    views: list[WorkerView]
-    costs_s: list[float]  # of each view; empty for a ticket that had its reservation already
-
-
 class _Script(Script):
     """Several files of infra/lua as one script: Lua on Redis has no modules."""
 
@@ -71,16 +62,17 @@ class _Script(Script):
 
 
 class PrefixIndex:
-    """The index of one model. Every method is one round trip and harmless when repeated.
+    """The index of one model. Every method is harmless when repeated, and one round trip (a clear may take more).
 
-    All raise ConnectionError when Redis does not answer. `lag_s`: a worker whose events are older than this is judged by
-    what was decided for it, until they come again.
+    All raise ConnectionError when Redis does not answer. `lag_s`: a worker whose events are older than this is judged
+    by what was decided for it, until they come again.
     """
 
     def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
         self._names = [keys.index(model)]
         self._lag_ms = int(lag_s * 1000)
         self._decide = _Script(redis, "index_rows", "index_views", "affinity", "index_decide")
+        self._look = _Script(redis, "index_rows", "index_views", "index_look")
         self._reserve = _Script(redis, "index_rows", "index_reserve")
         self._release = _Script(redis, "index_rows", "index_release")
         self._register = _Script(redis, "index_rows", "index_register")
@@ -122,10 +114,12 @@ class PrefixIndex:
         fed: Fed = msgspec.convert(answer.decode(), Fed)
         return fed
 
-    async def look(self, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation]) -> Look:
+    async def look(self, block_keys: Sequence[bytes], workers: Sequence[Incarnation]) -> Look:
         """The views of those candidates that are registered."""
-        version, _, _, views = await self._asked(ask, block_keys, workers, {})
-        return Look(version, [_view(each) for each in views])
+        question = {"workers": [str(each) for each in workers], "lag_ms": self._lag_ms}
+        args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
+        version, views = msgspec.msgpack.decode(await self._look(self._names, args))
+        return Look(version, [WorkerView(*view) for view in views])
 
     async def place(
         self,
@@ -135,18 +129,29 @@ class PrefixIndex:
         workers: Sequence[Incarnation],
         params: Mapping[str, float],
         ttl_s: float,
-    ) -> Placement | None:
+    ) -> Choice | None:
         """Decide by affinity and reserve, atomically. None when no candidate is registered.
 
         `ticket` names the reservation: one per request and dispatch. It is given back by `release`, by the end of the
         worker's life, or after `ttl_s`.
         """
-        more = {"ticket": ticket, "params": params, "ttl_ms": int(ttl_s * 1000)}
-        _, chosen, reason, views = await self._asked(ask, block_keys, workers, more)
+        question = {
+            "ticket": ticket,
+            "workers": [str(each) for each in workers],
+            "prompt_tokens": ask.prompt_tokens,
+            "prompt_blocks": ask.prompt_blocks,
+            "block_tokens": ask.block_tokens,
+            "expected_output_tokens": ask.expected_output_tokens,
+            "params": params,
+            "ttl_ms": int(ttl_s * 1000),
+            "lag_ms": self._lag_ms,
+        }
+        args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
+        chosen, reason, seen = msgspec.msgpack.decode(await self._decide(self._names, args))
         if not chosen:
             return None
-        costs_s = [each["cost_s"] for each in views if "cost_s" in each]
-        return Placement(views[chosen - 1]["worker"], reason, [_view(each) for each in views], costs_s)
+        worker, matched, cost_s = seen.pop(chosen - 1)
+        return Choice(worker, reason, matched, cost_s, [Alternative(other, cost) for other, _, cost in seen])
 
     async def reserve(
         self, ticket: str, ask: Ask, block_keys: Sequence[bytes], view: WorkerView, version: int | None, ttl_s: float
@@ -164,40 +169,6 @@ class PrefixIndex:
         args = [msgspec.msgpack.encode(first_tokens), msgspec.msgpack.encode(ended)]
         return int(await self._release(self._names, args))
 
-    async def _asked(
-        self, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], more: Mapping[str, object]
-    ) -> Any:
-        if not workers:
-            return 0, 0, "", []
-        question = {
-            "workers": [str(each) for each in workers],
-            "prompt_tokens": ask.prompt_tokens,
-            "prompt_blocks": ask.prompt_blocks,
-            "block_tokens": ask.block_tokens,
-            "expected_output_tokens": ask.expected_output_tokens,
-            "lag_ms": self._lag_ms,
-            **more,
-        }
-        args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
-        return msgspec.msgpack.decode(await self._decide(self._names, args))
-
 
 def _speed(view: WorkerView) -> tuple[str, str]:
     return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s)
-
-
-def _view(raw: Mapping[str, Any]) -> WorkerView:
-    return WorkerView(
-        worker=raw["worker"],
-        matched_blocks=raw["matched"],
-        inflight=raw["n"],
-        uncached_tokens=raw["u"],
-        family_inflight=raw["family"],
-        prefill_tokens_per_s=raw["rate"],
-        step_per_sequence_s=raw["per_sequence"],
-        total_blocks=raw["total"],
-        unused_blocks=raw["unused"],
-        referenced_blocks=raw["referenced"],
-        waiting=raw["waiting"],
-        running=raw["running"],
-    )

@@ -1,6 +1,6 @@
 -- topics/steering/affinity.py, line for line; a property test keeps the two equal, so change both.
 -- ask: prompt_tokens, prompt_blocks, block_tokens, expected_output_tokens; views: at least one. Returns index, reason;
--- leaves own_s and cost_s in every view.
+-- leaves own_s and cost_s in every view. family_of(view): requests in flight there under this prompt's prefix.
 local function price(ask, view, params)
   view.own_s = (ask.prompt_tokens - view.matched * ask.block_tokens) / view.rate
   local queued_s = view.u / view.rate
@@ -29,22 +29,21 @@ local function roomiest(views, cheapest)
   return best
 end
 
-local function stick(home, new, params)
+local function stick(home, new, params, family_of)
   if new.unused >= params.fresh_share * new.total then return 1 end
-  local share = home.n > 0 and home.family / home.n or 0
+  local share = home.n > 0 and family_of(home) / home.n or 0
   if share == 0 then return math.huge end
   return math.max(1, params.family_share / share)
 end
 
-local function moving_price(ask, home, new, params)
+local function moving_price(ask, home, new, params, family_of)
   local recompute_s = math.max(0, new.own_s - home.own_s)
   local evicts = new.unused < ask.prompt_blocks - new.matched
-  local factor = stick(home, new, params)
   if recompute_s == 0 then return 0 end
-  return recompute_s * (evicts and 2 or 1) * factor
+  return recompute_s * (evicts and 2 or 1) * stick(home, new, params, family_of)
 end
 
-local function affinity(ask, views, params)
+local function affinity(ask, views, params, family_of)
   local best_match = 0
   for _, view in ipairs(views) do
     price(ask, view, params)
@@ -55,6 +54,6 @@ local function affinity(ask, views, params)
   local home = cheapest_of(views, function(view) return view.matched >= params.holder_share * best_match end)
   if home == cheapest then return home, 'home' end
   local gap_s = views[home].cost_s - views[cheapest].cost_s
-  if gap_s > moving_price(ask, views[home], views[cheapest], params) then return cheapest, 'second_home' end
+  if gap_s > moving_price(ask, views[home], views[cheapest], params, family_of) then return cheapest, 'second_home' end
   return home, 'stay'
 end

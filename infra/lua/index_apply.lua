@@ -3,6 +3,7 @@
 --       4 the block keys of all events, packed, back to back
 -- Returns 'ok', 'known' (had it), 'gap' (an earlier one is missing: nothing applied), 'over' (that life is over),
 -- 'more' (a clearing is under way: call again).
+local CLEARED_AT_ONCE = 2048
 local slot = redis.call('HGET', P .. 'slots', ARGV[1])
 if not slot then return 'over' end
 local w, number = P .. 'w:' .. slot, tonumber(ARGV[2])
@@ -13,22 +14,18 @@ if number > last + 1 then
   return 'gap'
 end
 slot = tonumber(slot)
-local at = 1
+local held, at = P .. 'held:' .. slot, 1
 for _, event in ipairs(cmsgpack.unpack(ARGV[3])) do
-  local kind, keys = event[1], cut(string.sub(ARGV[4], at, at + event[2] - 1))
+  local kind, packed = event[1], string.sub(ARGV[4], at, at + event[2] - 1)
   at = at + event[2]
-  if kind == 's' and #keys > 0 then
-    add_held(slot, keys)
-    set_rows(slot, keys)
-  elseif kind == 'r' or kind == 'c' then
-    if kind == 'c' then keys = redis.call('SPOP', P .. 'held:' .. slot, 2048) end
-    local unpromised = {}
-    for _, key in ipairs(keys) do
-      if kind == 'r' then redis.call('SREM', P .. 'held:' .. slot, key) end
-      if redis.call('HEXISTS', P .. 'spec:' .. slot, key) == 0 then unpromised[#unpromised + 1] = key end
-    end
-    clear_rows(slot, unpromised)
-    if kind == 'c' and redis.call('EXISTS', P .. 'held:' .. slot) == 1 then return 'more' end
+  if kind == 's' then
+    add_held(slot, cut(packed))
+    set_rows(slot, packed)
+  else
+    local keys = kind == 'c' and redis.call('SPOP', held, CLEARED_AT_ONCE) or cut(packed)
+    in_parts(keys, function(part) redis.call('SREM', held, unpack(part)) end)
+    clear_rows(slot, table.concat(unpromised(slot, keys)))
+    if kind == 'c' and redis.call('EXISTS', held) == 1 then return 'more' end
   end
 end
 redis.call('HSET', w, 'seq', number, 'fed_at', now_ms())

@@ -9,7 +9,7 @@ for _, key in ipairs(redis.call('HRANDFIELD', spec, limit)) do
   keys[#keys + 1] = key
   redis.call('HDEL', spec, key)
 end
-clear_rows(tonumber(slot), keys)
+clear_rows(tonumber(slot), table.concat(keys))
 if redis.call('EXISTS', held, spec) == 0 then redis.call('SREM', P .. 'dirty', slot) end
 local left = 0
 for _, each in ipairs(redis.call('SMEMBERS', P .. 'dirty')) do

@@ -8,5 +8,5 @@ local taken = redis.call('HGET', P .. 'res:' .. ARGV[1], 'life')
 if taken == ARGV[2] then return 1 end
 if ARGV[3] ~= '' and ARGV[3] ~= (redis.call('GET', P .. 'version') or '0') then return 0 end
 if taken then end_reservation(ARGV[1]) end
-reserve(ARGV[1], tonumber(slot), ARGV[2], cut(ARGV[7]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+reserve(ARGV[1], tonumber(slot), ARGV[2], ARGV[7], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 return 1

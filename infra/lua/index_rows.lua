@@ -2,7 +2,7 @@
 -- A bit is set while the slot's worker holds the block (set held:<slot>) or a reservation promises it (spec:<slot>).
 -- All keys begin with KEYS[1] = tri:{model}:ix: and so share a cluster slot. See infra/prefix_index.py for the table.
 local P = KEYS[1]
-local KEY_BYTES, CHUNK = 8, 128
+local KEY_BYTES, CHUNK, REAPED_AT_ONCE = 8, 128, 8
 local ROW_TTL_MS = 6 * 3600 * 1000
 local band, bor, bxor, lshift, bnot = bit.band, bit.bor, bit.bxor, bit.lshift, bit.bnot
 
@@ -12,9 +12,16 @@ local function now_ms()
 end
 
 local function cut(packed)
-  local keys = {}
-  for at = 1, #packed, KEY_BYTES do keys[#keys + 1] = string.sub(packed, at, at + KEY_BYTES - 1) end
+  local keys, count = {}, 0
+  for at = 1, #packed, KEY_BYTES do
+    count = count + 1
+    keys[count] = string.sub(packed, at, at + KEY_BYTES - 1)
+  end
   return keys
+end
+
+local function key_at(packed, index)
+  return string.sub(packed, (index - 1) * KEY_BYTES + 1, index * KEY_BYTES)
 end
 
 local function word(row, index)
@@ -35,18 +42,22 @@ local function with_bit(row, slot, on)
   return any and table.concat(out) or false
 end
 
--- Calls body(keys i..j as full names, their values) for every chunk; stops when body returns true.
-local function each_chunk(keys, body)
-  for first = 1, #keys, CHUNK do
-    local last, names = math.min(first + CHUNK - 1, #keys), {}
-    for i = first, last do names[#names + 1] = P .. 'b:' .. keys[i] end
-    if body(first, names, redis.call('MGET', unpack(names))) then return end
+-- Calls body(index of the first key, names of rows, rows) for every chunk; stops when body returns true.
+local function each_chunk(packed, body)
+  local step, prefix = CHUNK * KEY_BYTES, P .. 'b:'
+  for from = 1, #packed, step do
+    local names, count = {}, 0
+    for at = from, math.min(from + step - 1, #packed), KEY_BYTES do
+      count = count + 1
+      names[count] = prefix .. string.sub(packed, at, at + KEY_BYTES - 1)
+    end
+    if body((from - 1) / KEY_BYTES + 1, names, redis.call('MGET', unpack(names))) then return end
   end
 end
 
-local function set_rows(slot, keys)
+local function set_rows(slot, packed)
   local made = {}
-  each_chunk(keys, function(_, names, rows)
+  each_chunk(packed, function(_, names, rows)
     for i = 1, #names do
       local row = rows[i] or ''
       made[row] = made[row] or with_bit(row, slot, true)
@@ -55,8 +66,8 @@ local function set_rows(slot, keys)
   end)
 end
 
-local function clear_rows(slot, keys)
-  each_chunk(keys, function(_, names, rows)
+local function clear_rows(slot, packed)
+  each_chunk(packed, function(_, names, rows)
     local empty = {}
     for i = 1, #names do
       local left = rows[i] and with_bit(rows[i], slot, false)
@@ -67,16 +78,16 @@ local function clear_rows(slot, keys)
 end
 
 -- Longest contiguous prefix of each slot of `slots`, in blocks: slot -> depth.
-local function depths(keys, slots)
+local function depths(packed, slots)
   local alive, depth, words, previous = {}, {}, 0, nil
   for _, slot in ipairs(slots) do
     local w = math.floor(slot / 32) + 1
     for missing = words + 1, w do alive[missing] = 0 end
     words = math.max(words, w)
     alive[w] = bor(alive[w], lshift(1, slot % 32))
-    depth[slot] = #keys
+    depth[slot] = #packed / KEY_BYTES
   end
-  each_chunk(keys, function(first, names, rows)
+  each_chunk(packed, function(first, names, rows)
     for i = 1, #names do
       local row = rows[i]
       if row ~= previous then  -- equal strings are one string in Lua: a run of equal rows costs nothing
@@ -100,32 +111,62 @@ local function depths(keys, slots)
   return depth
 end
 
+-- Calls body(up to CHUNK keys) until the list is done.
+local function in_parts(keys, body)
+  for first = 1, #keys, CHUNK do body({unpack(keys, first, math.min(first + CHUNK - 1, #keys))}) end
+end
+
+local function count_up(name, keys)
+  in_parts(keys, function(part)
+    local counts, pairs_ = redis.call('HMGET', name, unpack(part)), {}
+    for i, key in ipairs(part) do
+      pairs_[2 * i - 1], pairs_[2 * i] = key, (counts[i] or 0) + 1
+    end
+    redis.call('HSET', name, unpack(pairs_))
+  end)
+end
+
+-- Returns the keys that nobody counts any more.
 local function count_down(name, keys)
   local gone = {}
-  for _, key in ipairs(keys) do
-    if redis.call('HINCRBY', name, key, -1) <= 0 then
-      redis.call('HDEL', name, key)
-      gone[#gone + 1] = key
+  in_parts(keys, function(part)
+    local counts, pairs_, zero = redis.call('HMGET', name, unpack(part)), {}, {}
+    for i, key in ipairs(part) do
+      if tonumber(counts[i] or 0) > 1 then
+        pairs_[#pairs_ + 1], pairs_[#pairs_ + 2] = key, counts[i] - 1
+      else
+        zero[#zero + 1], gone[#gone + 1] = key, key
+      end
     end
-  end
+    if #pairs_ > 0 then redis.call('HSET', name, unpack(pairs_)) end
+    if #zero > 0 then redis.call('HDEL', name, unpack(zero)) end
+  end)
   return gone
 end
 
 local function unheld(slot, keys)
   local out = {}
-  for first = 1, #keys, CHUNK do
-    local part = {unpack(keys, first, math.min(first + CHUNK - 1, #keys))}
+  in_parts(keys, function(part)
     for i, held in ipairs(redis.call('SMISMEMBER', P .. 'held:' .. slot, unpack(part))) do
       if held == 0 then out[#out + 1] = part[i] end
     end
-  end
+  end)
+  return out
+end
+
+local function unpromised(slot, keys)
+  local out = {}
+  in_parts(keys, function(part)
+    local counts = redis.call('HMGET', P .. 'spec:' .. slot, unpack(part))
+    for i, key in ipairs(part) do
+      if not counts[i] then out[#out + 1] = key end
+    end
+  end)
   return out
 end
 
 local function add_held(slot, keys)
-  for first = 1, #keys, CHUNK do
-    redis.call('SADD', P .. 'held:' .. slot, unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
-  end
+  in_parts(keys, function(part) redis.call('SADD', P .. 'held:' .. slot, unpack(part)) end)
   redis.call('PEXPIRE', P .. 'held:' .. slot, ROW_TTL_MS)
 end
 
@@ -136,11 +177,7 @@ local function keep_as_held(slot, keys)
   local total = tonumber(redis.call('HGET', P .. 'w:' .. slot, 'total') or 0)
   local over = redis.call('SCARD', P .. 'held:' .. slot) - total
   if over > 0 then
-    local spec, victims = P .. 'spec:' .. slot, {}
-    for _, key in ipairs(redis.call('SPOP', P .. 'held:' .. slot, over)) do
-      if redis.call('HEXISTS', spec, key) == 0 then victims[#victims + 1] = key end
-    end
-    clear_rows(slot, victims)
+    clear_rows(slot, table.concat(unpromised(slot, redis.call('SPOP', P .. 'held:' .. slot, over))))
   end
 end
 
@@ -156,27 +193,24 @@ local function end_reservation(ticket)
   count_down(P .. 'fam:' .. slot, cut(record[5]))
   local promised = cut(record[4])
   if redis.call('HGET', w, 'approximate') then keep_as_held(slot, promised) end
-  clear_rows(tonumber(slot), unheld(slot, count_down(P .. 'spec:' .. slot, promised)))
+  clear_rows(tonumber(slot), table.concat(unheld(slot, count_down(P .. 'spec:' .. slot, promised))))
   return 1
 end
 
 -- Take what a decision takes. `matched` blocks are there already; the rest is promised.
-local function reserve(ticket, slot, life, keys, matched, uncached, ttl_ms)
-  local w, promised, family, power = P .. 'w:' .. slot, {}, {}, 1
+local function reserve(ticket, slot, life, packed, matched, uncached, ttl_ms)
+  local w, promised, family, power = P .. 'w:' .. slot, string.sub(packed, matched * KEY_BYTES + 1), {}, 1
   redis.call('HINCRBY', w, 'n', 1)
   redis.call('HINCRBY', w, 'u', uncached)
-  for i = matched + 1, #keys do
-    promised[#promised + 1] = keys[i]
-    redis.call('HINCRBY', P .. 'spec:' .. slot, keys[i], 1)
-  end
+  count_up(P .. 'spec:' .. slot, cut(promised))
   set_rows(slot, promised)
-  while power <= #keys do
-    family[#family + 1] = keys[power]
-    redis.call('HINCRBY', P .. 'fam:' .. slot, keys[power], 1)
+  while power <= #packed / KEY_BYTES do
+    family[#family + 1] = key_at(packed, power)
     power = power * 2
   end
+  count_up(P .. 'fam:' .. slot, family)
   redis.call('HSET', P .. 'res:' .. ticket, 'slot', slot, 'life', life, 'u', uncached,
-    'promised', table.concat(promised), 'family', table.concat(family))
+    'promised', promised, 'family', table.concat(family))
   redis.call('ZADD', P .. 'due', now_ms() + ttl_ms, ticket)
   redis.call('INCR', P .. 'version')
 end

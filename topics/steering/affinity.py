@@ -74,6 +74,8 @@ def _roomiest(priced: Sequence[_Priced], cheapest: _Priced) -> _Priced:
 def _moving_price(ask: Ask, home: _Priced, new: _Priced, params: AffinityParams) -> float:
     """How much cheaper the new worker has to be: the recomputation, twice if it evicts, and more for rare prefixes."""
     recompute_s = max(0.0, new.own_s - home.own_s)
+    if not recompute_s:
+        return 0.0
     evicts = new.view.unused_blocks < ask.prompt_blocks - new.view.matched_blocks
     return recompute_s * (2.0 if evicts else 1.0) * _stick(home.view, new.view, params)
 
