@@ -101,10 +101,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 # Read by the command line, the local stack and the tests, not by the services.
-OTHERS = frozenset(
-    PREFIX + name
-    for name in ("KAFKA_LIBS", "TEST_KAFKA", "TEST_REDIS", "TEST_S3", "HOME", "URL", "API_KEY", "STUB_STEP_MS")
-)
+OTHERS = frozenset(PREFIX + name for name in ("KAFKA_LIBS", "TEST_KAFKA", "TEST_REDIS", "TEST_S3", "HOME", "URL"))
 
 
 def other(name: str, default: str = "", environ: Mapping[str, str] | None = None) -> str:

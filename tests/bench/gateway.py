@@ -93,6 +93,7 @@ async def measure(stack: Stack, stream: bool, concurrency: int, seconds: float) 
         "concurrency": concurrency,
         "answers_per_s": round(run.per_s, 1),
         "errors": len(run.errors),
+        "first_error": run.errors[:1],
         "gateway_cpu_ms": round(gateway_s / answers * 1e3, 3),
         "worker_cpu_ms": round(worker_s / answers * 1e3, 3),
         "added": added(run, base),

@@ -1,4 +1,4 @@
-"""The pages under docs/ name only what exists."""
+"""The README and the pages under docs/ name only what exists."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,8 @@ from infra import settings
 from infra.metrics import Metrics
 from tests import deploy
 
-PAGES = sorted((deploy.ROOT / "docs").glob("*.md"))
+README = deploy.ROOT / "README.md"
+PAGES = [README, *sorted((deploy.ROOT / "docs").glob("*.md"))]
 HOUSES = "schemas|topics|infra|gateway|workers|cli|tests|docs"
 
 
@@ -27,7 +28,11 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_settings_that_a_page_names_exist(page: Path) -> None:
     named = set(re.findall(r"\bTRIPTYCH_[A-Z0-9_]*[A-Z0-9]\b", _text(page)))
-    assert named <= {settings.variable(name) for name in settings.Settings.__struct_fields__}
+    assert named <= _settings() | settings.OTHERS
+
+
+def test_every_setting_is_in_the_table_of_the_readme() -> None:
+    assert _settings() <= set(re.findall(r"`(TRIPTYCH_[A-Z0-9_]+)`", _text(README)))
 
 
 def test_variables_of_the_compose_file_are_all_explained() -> None:
@@ -39,6 +44,10 @@ def test_metrics_that_operations_names_exist() -> None:
     families = set(re.findall(r"^# TYPE (\S+) ", Metrics().render().decode(), re.MULTILINE))
     assert named
     assert named <= families
+
+
+def _settings() -> set[str]:
+    return {settings.variable(name) for name in settings.Settings.__struct_fields__}
 
 
 def _text(page: Path) -> str:
