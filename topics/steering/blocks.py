@@ -1,7 +1,8 @@
 """Block keys: what two prompts share, as far as the KV cache can tell.
 
 A key is a chain hash over fixed-size blocks of the assembled prompt, begun with a namespace, so equal keys mean equal
-prefixes under one model, template, adapter and tenant. Our keys are our own: an engine's block hashes are another thing.
+prefixes under one model, template, adapter and tenant. Our keys are our own: an engine's block hashes are something
+else.
 """
 
 from array import array
