@@ -76,18 +76,23 @@ class SimCache:
             del self._references[key]
         self._listener.removed(evicted)
 
-    def publish(self, keys: Sequence[Key], start: int, stop: int) -> list[Key]:
-        """Give private blocks start..stop of a chain their keys; returns the keys that became shared.
+    def publish(self, keys: Sequence[Key], start: int, stop: int) -> Sequence[Key]:
+        """Give private blocks start..stop of a chain their keys; returns those keys.
 
-        A key that is here already keeps its block; the twin stays private to its sequence.
+        Where a key is here already, the sequence goes on with that block and its own becomes blank. (vLLM keeps both
+        until one is evicted; two sequences computing the same block at once is rare enough.)
         """
-        references = self._references
-        fresh = [key for key in keys[start:stop] if key not in references]
+        span = keys[start:stop]
+        fresh = [key for key in span if key not in self._references]
+        if len(fresh) < len(span):
+            self.acquire([key for key in span if key in self._references])
+            self.blank += len(span) - len(fresh)
         if fresh:
             for key in fresh:
-                references[key] = 1
-            self._listener.stored(fresh, keys[start - 1] if start else None)
-        return fresh
+                self._references[key] = 1
+            first = start + len(span) - len(fresh)  # what is here is always the head of the span
+            self._listener.stored(fresh, keys[first - 1] if first else None)
+        return span
 
     def release(self, keys: Sequence[Key], private: int) -> None:
         """Give back keyed blocks (tail first) and private ones, which become blank."""

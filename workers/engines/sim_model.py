@@ -208,9 +208,8 @@ class SimWorker:
     def _publish(self, sequence: Sequence, tokens: int) -> None:
         full = min(tokens // self.params.block_tokens, len(sequence.keys))
         if full > sequence.published:
-            fresh = self.cache.publish(sequence.keys, sequence.published, full)
-            sequence.shared += fresh
-            sequence.private -= len(fresh)
+            sequence.shared += self.cache.publish(sequence.keys, sequence.published, full)
+            sequence.private -= full - sequence.published
             sequence.published = full
 
     def _drop(self, sequence: Sequence) -> None:
