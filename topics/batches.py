@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.record.util import calc_crc32c
 
 from topics.bus import Position
 from topics.records import Record
@@ -16,6 +17,7 @@ from topics.records import Record
 # producer epoch, base sequence, number of records
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD_BYTES = 12  # base offset and length, which the length does not count
+_CHECKED_FROM = 21  # the checksum covers what follows it
 _MAGIC = 2
 _CODEC_MASK, _CONTROL = 0x07, 0x20
 _CODECS: dict[int, Callable[[bytes], bytes]] = {
@@ -42,6 +44,8 @@ class Batch:
             header = _HEADER.unpack_from(self._raw)
             if header[3] != _MAGIC:
                 raise ValueError(f"record format {header[3]}")
+            if header[4] != calc_crc32c(self._raw[_CHECKED_FROM:]):
+                raise ValueError("the checksum does not match")
             records = [one for one in self._records(header) if one.at.offset >= self._position]
             return records, header[0] + header[6] + 1
         except Exception as error:  # noqa: BLE001 - five codecs raise as they please; whatever it is, this is no record

@@ -153,8 +153,8 @@ class KafkaReader:
     async def _recover(self, asked: list[TopicPartition], error: Exception) -> Polled:
         """Something in one of these partitions cannot be decoded; the client does not say which.
 
-        It may have drained others before it raised, so all go back to where poll has got to. Those that have anything
-        are then read tolerantly, one piece each.
+        It may have drained others before it raised, so all go back to where poll has got to: first of all, so that
+        nothing is lost if the rest fails. Those that have anything are then read tolerantly, one piece each.
         """
         log.warning("%s: the client cannot read a record (%s); reading on without it", self._topic, error)
         self._seek(self._next)

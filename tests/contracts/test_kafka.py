@@ -9,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
 
 from infra.memory import MemoryBlobs
 from infra.settings import Settings
@@ -17,10 +18,12 @@ from schemas.jobs import DeadLetter
 from tests import raw_batches
 from tests.contracts.bus_worlds import PARTITIONS, KafkaWorld, Sink, id_of, job, kafka_world
 from tests.waiting import until
-from topics import admin, names
+from topics import admin, kafka_reader, names
 from topics.broker import detect
 from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
+from topics.records import Record
+from topics.salvage import salvage
 
 pytestmark = pytest.mark.services
 
@@ -95,6 +98,26 @@ async def test_a_bad_record_that_comes_while_others_are_under_way_does_not_repea
         await world.producer.send(world.topic, job(f"b{number}"), partition=1)
         await sink.until(2 * number + 2)
     assert sorted(id_of(one) for one in sink.got) == sorted([f"{x}{n}" for x in "ab" for n in range(10)])
+    sink.done()
+
+
+async def test_nothing_is_lost_when_the_broker_fails_in_the_middle_of_a_salvage(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [KafkaError("gone"), KafkaError("still gone")]
+
+    async def unlucky(bootstrap: str, topic: str, positions: dict[int, int]) -> tuple[list[Record], dict[int, int]]:
+        if failures:
+            raise failures.pop()
+        return await salvage(bootstrap, topic, positions)
+
+    monkeypatch.setattr(kafka_reader, "salvage", unlucky)
+    for partition in range(PARTITIONS):
+        await world.raw(partition, [row(f"p{partition}"), *[row("bad", (b"\xff", b""))] * (partition == 2)])
+    sink = Sink(await world.consumer())
+    assert sorted(await ids(sink, PARTITIONS)) == [f"p{partition}" for partition in range(PARTITIONS)]
+    await sink.nothing_more()
+    assert not failures
     sink.done()
 
 

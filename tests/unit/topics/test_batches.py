@@ -73,9 +73,9 @@ def test_garbage_in_a_batch_becomes_one_record_with_its_bytes_and_reading_goes_o
         assert record.at.offset >= position
 
 
-def test_a_batch_with_a_broken_inside_is_kept_whole_and_stepped_over() -> None:
+def test_a_batch_with_a_single_wrong_bit_is_kept_whole_and_stepped_over() -> None:
     raw = bytearray(raw_batches.batch([(None, b"x" * 50, [])] * 4))
-    raw[61:] = b"\xff" * (len(raw) - 61)
+    raw[100] ^= 1
     records, after = read(bytes(raw))
     assert [(one.at.offset, one.value) for one in records] == [(0, bytes(raw))]
     assert "batch" in records[0].fault and after == 4
