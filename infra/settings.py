@@ -101,7 +101,9 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 # Read by the command line, the local stack and the tests, not by the services.
-OTHERS = frozenset(PREFIX + name for name in ("KAFKA_LIBS", "TEST_KAFKA", "TEST_REDIS", "TEST_S3", "HOME", "URL"))
+OTHERS = frozenset(
+    PREFIX + name for name in ("KAFKA_LIBS", "TEST_KAFKA", "TEST_REDIS", "TEST_S3", "HOME", "URL", "API_KEY")
+)
 
 
 def other(name: str, default: str = "", environ: Mapping[str, str] | None = None) -> str:
