@@ -28,7 +28,7 @@ from redis.asyncio import Redis
 
 from infra import keys
 from infra.ports import Incarnation
-from infra.redis_client import Script
+from infra.redis_client import Argument, Script
 from schemas.steering import Alternative, Ask, Choice, WorkerView
 
 KEY_BYTES = 8
@@ -86,7 +86,7 @@ class PrefixIndex:
 
         False when all MAX_SLOTS are taken or still dirty: clean, then ask again.
         """
-        args = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
+        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
         return bool(await self._register(self._names, args) >= 0)
 
     async def retire(self, me: Incarnation) -> bool:
@@ -99,7 +99,7 @@ class PrefixIndex:
 
     async def report(self, me: Incarnation, view: WorkerView) -> bool:
         """Gauges and learned speed of a worker. False when that life is over."""
-        args = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
+        args: list[Argument] = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
         return bool(await self._report(self._names, args))
 
     async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:
@@ -108,7 +108,7 @@ class PrefixIndex:
         An empty batch says that there is nothing new; send one when the feed is idle, or it counts as lagging.
         """
         heads = msgspec.msgpack.encode([(event.kind, len(event.block_keys)) for event in events])
-        args = [str(me), number, heads, b"".join(event.block_keys for event in events)]
+        args: list[Argument] = [str(me), number, heads, b"".join(event.block_keys for event in events)]
         while (answer := await self._apply(self._names, args)) == b"more":
             pass
         fed: Fed = msgspec.convert(answer.decode(), Fed)
@@ -116,6 +116,8 @@ class PrefixIndex:
 
     async def look(self, block_keys: Sequence[bytes], workers: Sequence[Incarnation]) -> Look:
         """The views of those candidates that are registered."""
+        if not workers:
+            return Look(0, [])
         question = {"workers": [str(each) for each in workers], "lag_ms": self._lag_ms}
         args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
         version, views = msgspec.msgpack.decode(await self._look(self._names, args))
@@ -135,6 +137,8 @@ class PrefixIndex:
         `ticket` names the reservation: one per request and dispatch. It is given back by `release`, by the end of the
         worker's life, or after `ttl_s`.
         """
+        if not workers:
+            return None
         question = {
             "ticket": ticket,
             "workers": [str(each) for each in workers],
@@ -159,7 +163,15 @@ class PrefixIndex:
         """Reserve a choice made from `look`, unless somebody has reserved since; version None insists."""
         uncached = ask.prompt_tokens - view.matched_blocks * ask.block_tokens
         at = "" if version is None else version
-        args = [ticket, view.worker, at, view.matched_blocks, uncached, int(ttl_s * 1000), b"".join(block_keys)]
+        args: list[Argument] = [
+            ticket,
+            view.worker,
+            at,
+            view.matched_blocks,
+            uncached,
+            int(ttl_s * 1000),
+            b"".join(block_keys),
+        ]
         answer = await self._reserve(self._names, args)
         states: dict[int, Reserved] = {1: "reserved", 0: "look_again", -1: "over"}
         return states[answer]

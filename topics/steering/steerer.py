@@ -1,0 +1,60 @@
+"""A policy at work on the index: decide, reserve, and say why."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from infra.ports import Incarnation
+from infra.prefix_index import PrefixIndex
+from schemas.steering import Ask, Choice
+from topics.steering.policy import Policy
+
+# After so many decisions of others in between, ours is reserved as it is: a stale choice beats waiting for ever.
+LOOKS = 5
+
+
+class Steerer:
+    """For the producers of one model. `affinity` is decided inside Redis, in one atomic step.
+
+    The other policies look, decide here and reserve only if nobody has decided in between: one decision at a time in
+    this process, and against other gateways the last of LOOKS is kept although it may be a decision or two old.
+    """
+
+    def __init__(self, index: PrefixIndex, policy: Policy, rng: random.Random) -> None:
+        self._index = index
+        self._policy = policy
+        self._rng = rng
+        self._one_at_a_time = asyncio.Lock()
+        self._turn = rng.randrange(1 << 20)  # gateways do not all begin with the same worker
+
+    async def place(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
+    ) -> Choice | None:
+        """Choose among live workers and reserve under `ticket`. None when the index knows none of them.
+
+        Raises:
+            ConnectionError: Redis does not answer.
+        """
+        self._turn += 1
+        asked = msgspec.structs.replace(ask, turn=self._turn, draw=self._rng.random())
+        if self._policy.affinity is not None:
+            params: Mapping[str, float] = msgspec.structs.asdict(self._policy.affinity)
+            return await self._index.place(ticket, asked, block_keys, workers, params, ttl_s)
+        async with self._one_at_a_time:
+            return await self._place_from_here(ticket, asked, block_keys, workers, ttl_s)
+
+    async def _place_from_here(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
+    ) -> Choice | None:
+        for left in reversed(range(LOOKS)):
+            look = await self._index.look(block_keys, workers)
+            if not look.views:
+                return None
+            choice = self._policy.decide(ask, look.views)
+            view = next(each for each in look.views if each.worker == choice.worker)
+            version = look.version if left else None
+            if await self._index.reserve(ticket, ask, block_keys, view, version, ttl_s) == "reserved":
+                return choice
+        return None
