@@ -63,7 +63,7 @@ class Timeouts(msgspec.Struct, frozen=True):
 class Caller(msgspec.Struct, frozen=True):
     """What the HTTP request says beside its body."""
 
-    request_id: str
+    request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
     timeout_s: float
     traceparent: str = ""
 
@@ -113,6 +113,7 @@ class _Exchange:
         self._chat = chat
         self._served = served
         self._request = request
+        self._caller = caller
         self._began_s = chat.clock.monotonic()
         now = chat.clock.now()
         self._head = Head(
@@ -152,7 +153,8 @@ class _Exchange:
         max_tokens = admit.room(request, len(prompt_ids), served.context_tokens)
         job = plan.build(self._head, request, prompt_ids, max_tokens)
         self._sent = True
-        async with served.pool.sent(job, plan.headers(request)):
+        headers = [("x-request-id", self._caller.request_id.encode()), *plan.headers(request)]
+        async with served.pool.sent(job, headers):
             await self._answer.pass_on(subscription)
 
     async def _interrupted(self, cause: Cause, subscription: Subscription) -> str:
@@ -177,6 +179,8 @@ class _Exchange:
 
     async def _failed(self, error: TriptychError) -> str:
         """Tell the client. If it is not the work's own end, end that too."""
+        if error.fault.status >= 500:
+            log.warning("%s failed: %s: %s", self._head.request_id, error.code, error.message)
         await self._tell(error)
         if self._answer.last is None:
             await self._cancel("the gateway gave up")

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, MethodNotAllowedException
+from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException
 
 from schemas import codec
 from schemas.errors import FAULTS, Code, TriptychError, body_of
@@ -39,6 +39,8 @@ def from_exception(error: Exception) -> TriptychError:
     match error:
         case TriptychError():
             return error
+        case InternalServerException(detail="client disconnected prematurely"):
+            return TriptychError("cancelled", "The client went away inside its request.")
         case HTTPException(status_code=status) if status < 500:
             return TriptychError(_BY_STATUS.get(status, "invalid_request"), error.detail)
         case ConnectionError():

@@ -181,7 +181,7 @@ async def test_the_job_says_what_the_request_said(gateway: Gateway) -> None:
         service_tier="auto",
         modalities=["text"],
         extra_body={"top_k": 3, "min_p": 0.05, "repetition_penalty": 1.1, "min_tokens": 2, "ignore_eos": True},
-        extra_headers={"x-request-timeout-s": "20", "traceparent": "00-abc-def-01"},
+        extra_headers={"x-request-timeout-s": "20", "traceparent": "00-abc-def-01", "x-request-id": "mine"},
     )
     job = gateway.pool.jobs[-1]
     assert job.sampling == Sampling(
@@ -206,7 +206,7 @@ async def test_the_job_says_what_the_request_said(gateway: Gateway) -> None:
     topic, partition, headers = gateway.pool.sent[-1]
     assert topic == f"generate.{MODEL}"
     assert partition is not None
-    assert headers == [("user", b"somebody"), ("metadata", b'{"run":"42"}')]
+    assert headers == [("x-request-id", b"mine"), ("user", b"somebody"), ("metadata", b'{"run":"42"}')]
 
 
 async def test_without_a_limit_an_answer_may_have_what_is_left_of_the_context(gateway: Gateway) -> None:

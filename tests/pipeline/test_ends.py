@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway import answer
+from gateway import answer, chat
 from schemas.events import Failed
 from tests.pipeline.conftest import MODEL, Gateway, listening
 from tests.pipeline.scripted import Run, token
@@ -197,7 +197,12 @@ async def test_a_worker_that_dies_silently_does_not_hang_the_client_past_its_dea
     assert len(gateway.open) == 0
 
 
-async def test_streams_leave_nothing_behind(gateway: Gateway) -> None:
+async def test_two_hundred_streams_leave_nothing_behind() -> None:
+    async with listening(Gateway(max_open=200)) as gateway:
+        await _two_hundred(gateway)
+
+
+async def _two_hundred(gateway: Gateway) -> None:
     go = asyncio.Event()
 
     async def script(run: Run) -> None:
@@ -214,9 +219,46 @@ async def test_streams_leave_nothing_behind(gateway: Gateway) -> None:
         async for _ in await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True):
             pass
 
-    calls = [asyncio.create_task(one()) for _ in range(50)]
-    await until(lambda: len(gateway.open) == 50 and len(gateway.pool.runs) == 50)
+    calls = [asyncio.create_task(one()) for _ in range(200)]
+    await until(lambda: len(gateway.open) == 200 and len(gateway.pool.runs) == 200)
     go.set()
     await asyncio.gather(*calls)
     await until(lambda: len(asyncio.all_tasks()) <= tasks_before)
     assert (len(gateway.open), gateway.follower.following) == (0, 0)
+
+
+async def test_a_client_that_goes_away_inside_its_request_is_no_fault_of_ours(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    async with gateway.http() as client:
+        await client.get("/healthz")
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
+async def test_a_client_that_does_not_read_does_not_hold_on_past_its_deadline(gateway: Gateway) -> None:
+    async def script(run: Run) -> None:
+        while run.states[-1:] in ([], ["stored"]):
+            await run.say("x" * 60_000)
+            await asyncio.sleep(0)
+
+    gateway.pool.script = script
+    body = json.dumps(BODY | {"stream": True}).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]), limit=1_000)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-request-timeout-s: 0.5\r\n"
+        b"content-length: %d\r\n\r\n" % len(body) + body
+    )
+    await until(lambda: len(gateway.open) == 1)
+    await until(lambda: len(gateway.open) == 0, within_s=answer_bound_s())
+    assert gateway.follower.following == 0
+    writer.close()
+
+
+def answer_bound_s() -> float:
+    """The deadline, the last word to the store and the last word to the client."""
+    return 0.5 + 2 * chat.LAST_WORD_S + 1

@@ -1,7 +1,7 @@
 """One sample of everything that one process says to another, and its bytes as they were when it was first sent.
 
-`python -m tests.unit.schemas.samples` adds what is new to golden/: the bytes of new samples, the names of new fields. It
-never changes what is there: a sample whose bytes must change gets a new name beside the old one.
+`python -m tests.unit.schemas.samples` adds what is new to golden/: bytes of new samples, names of new fields. It never
+changes what is there: a sample whose bytes must change gets a new name beside the old one.
 """
 
 import inspect
