@@ -104,18 +104,22 @@ async def test_a_bad_record_that_comes_while_others_are_under_way_does_not_repea
 async def test_nothing_is_lost_when_the_broker_fails_in_the_middle_of_a_salvage(
     world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What comes meanwhile must not be taken for what comes next: the client has drained what lies before it."""
     failures = [KafkaError("gone"), KafkaError("still gone")]
 
     async def unlucky(bootstrap: str, topic: str, positions: dict[int, int]) -> tuple[list[Record], dict[int, int]]:
-        if failures:
-            raise failures.pop()
-        return await salvage(bootstrap, topic, positions)
+        if not failures:
+            return await salvage(bootstrap, topic, positions)
+        for partition in (0, 1, 3):
+            await world.raw(partition, [row(f"p{partition} again")])
+        raise failures.pop()
 
     monkeypatch.setattr(kafka_reader, "salvage", unlucky)
     for partition in range(PARTITIONS):
         await world.raw(partition, [row(f"p{partition}"), *[row("bad", (b"\xff", b""))] * (partition == 2)])
     sink = Sink(await world.consumer())
-    assert sorted(await ids(sink, PARTITIONS)) == [f"p{partition}" for partition in range(PARTITIONS)]
+    got = await ids(sink, PARTITIONS + 6)
+    assert {f"p{partition}" for partition in range(PARTITIONS)} <= set(got)
     await sink.nothing_more()
     assert not failures
     sink.done()
