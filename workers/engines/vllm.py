@@ -102,6 +102,7 @@ class VllmEngine:
         # The shutdown has only asked vLLM's own task to end; it does so here, on its loop.
         if live.llm.output_handler is not None:
             await asyncio.wait([live.llm.output_handler], timeout=_REAP_S)
+        self._backend.release_sockets(live)
 
     def _alive(self) -> tuple[ModuleType, "Live"]:
         if self._backend is None or self._live is None or self._live.llm.errored:

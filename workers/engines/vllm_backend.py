@@ -65,6 +65,13 @@ def shut_down(live: Live) -> None:
     psutil.wait_procs(alive, timeout=_LAST_WAIT_S)
 
 
+def release_sockets(live: Live) -> None:
+    """After `shut_down`, on the event loop: vLLM closes its sockets but not their context, which has threads."""
+    resources = live.llm.engine_core.resources
+    if all(socket is None or socket.closed for socket in (resources.output_socket, resources.input_socket)):
+        resources.ctx.term()  # with an open socket it would wait for ever
+
+
 def sampling_params(arguments: dict[str, Any], constraint: dict[str, Any] | None) -> SamplingParams:
     """vLLM's parameters.
 
