@@ -35,6 +35,7 @@ KEY_BYTES = 8
 MAX_SLOTS = 64
 CLEAN_ROWS = 512
 
+Registered = Literal["registered", "full", "over"]
 Fed = Literal["ok", "known", "gap", "over"]
 Reserved = Literal["reserved", "look_again", "over"]
 
@@ -69,7 +70,7 @@ class PrefixIndex:
     """
 
     def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
-        self._names = [keys.index(model)]
+        self.prefix = keys.index(model)
         self._lag_ms = int(lag_s * 1000)
         self._decide = _Script(redis, "index_rows", "index_views", "affinity", "index_decide")
         self._look = _Script(redis, "index_rows", "index_views", "index_look")
@@ -81,26 +82,27 @@ class PrefixIndex:
         self._apply = _Script(redis, "index_rows", "index_apply")
         self._report = _Script(redis, "index_rows", "index_report")
 
-    async def register(self, me: Incarnation, view: WorkerView) -> bool:
+    async def register(self, me: Incarnation, view: WorkerView) -> Registered:
         """Begin a life with an empty cache; `view` gives its memory and a prior of its speed.
 
-        False when all MAX_SLOTS are taken or still dirty: clean, then ask again.
+        full: all MAX_SLOTS are taken or still dirty; clean, then ask again. over: that name has a later life.
         """
         args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
-        return bool(await self._register(self._names, args) >= 0)
+        states: dict[int, Registered] = {1: "registered", 0: "full", -1: "over"}
+        return states[await self._register([self.prefix], args)]
 
     async def retire(self, me: Incarnation) -> bool:
         """End a life: anybody may, who knows that its lease is gone. False if it had ended."""
-        return bool(await self._retire(self._names, [str(me)]))
+        return bool(await self._retire([self.prefix], [str(me)]))
 
     async def clean(self) -> int:
         """Clear up to CLEAN_ROWS rows of ended lives; returns about how many are left."""
-        return int(await self._clean(self._names, [CLEAN_ROWS]))
+        return int(await self._clean([self.prefix], [CLEAN_ROWS]))
 
     async def report(self, me: Incarnation, view: WorkerView) -> bool:
         """Gauges and learned speed of a worker. False when that life is over."""
         args: list[Argument] = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
-        return bool(await self._report(self._names, args))
+        return bool(await self._report([self.prefix], args))
 
     async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:
         """Enter a batch of events. Batches are numbered from 1; number 0 begins anew, with a clear first.
@@ -109,7 +111,7 @@ class PrefixIndex:
         """
         heads = msgspec.msgpack.encode([(event.kind, len(event.block_keys)) for event in events])
         args: list[Argument] = [str(me), number, heads, b"".join(event.block_keys for event in events)]
-        while (answer := await self._apply(self._names, args)) == b"more":
+        while (answer := await self._apply([self.prefix], args)) == b"more":
             pass
         fed: Fed = msgspec.convert(answer.decode(), Fed)
         return fed
@@ -120,7 +122,7 @@ class PrefixIndex:
             return Look(0, [])
         question = {"workers": [str(each) for each in workers], "lag_ms": self._lag_ms}
         args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
-        version, views = msgspec.msgpack.decode(await self._look(self._names, args))
+        version, views = msgspec.msgpack.decode(await self._look([self.prefix], args))
         return Look(version, [WorkerView(*view) for view in views])
 
     async def place(
@@ -151,7 +153,7 @@ class PrefixIndex:
             "lag_ms": self._lag_ms,
         }
         args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
-        chosen, reason, seen = msgspec.msgpack.decode(await self._decide(self._names, args))
+        chosen, reason, seen = msgspec.msgpack.decode(await self._decide([self.prefix], args))
         if not chosen:
             return None
         worker, matched, cost_s = seen.pop(chosen - 1)
@@ -172,14 +174,14 @@ class PrefixIndex:
             int(ttl_s * 1000),
             b"".join(block_keys),
         ]
-        answer = await self._reserve(self._names, args)
+        answer = await self._reserve([self.prefix], args)
         states: dict[int, Reserved] = {1: "reserved", 0: "look_again", -1: "over"}
         return states[answer]
 
     async def release(self, first_tokens: Sequence[str], ended: Sequence[str]) -> int:
         """Give back prefill load at the first token and the rest at the end; returns how many ended just now."""
         args = [msgspec.msgpack.encode(first_tokens), msgspec.msgpack.encode(ended)]
-        return int(await self._release(self._names, args))
+        return int(await self._release([self.prefix], args))
 
 
 def _speed(view: WorkerView) -> tuple[str, str]:

@@ -1,12 +1,15 @@
 -- A worker's life begins: give it a slot that no row mentions. Earlier lives of its name are over.
 -- ARGV  1 worker name, 2 incarnation, 3 total blocks, 4 most slots;  5 rate, 6 seconds per sequence (priors)
--- Returns the slot, or -1 when all are taken; the same again for the same incarnation.
+-- Returns 1 registered (also when it was), 0 all slots are taken, -1 a later life of that name has begun.
 local mine = redis.call('HGET', P .. 'slots', ARGV[2])
-if mine then return tonumber(mine) end
+if mine then return 1 end
+local epoch = tonumber(string.match(ARGV[2], ':(%d+)$'))
 local taken, all = {}, redis.call('HGETALL', P .. 'slots')
 for i = 1, #all, 2 do
   taken[tonumber(all[i + 1])] = true
-  if string.match(all[i], '^(.*):%d+$') == ARGV[1] then
+  local name, other = string.match(all[i], '^(.*):(%d+)$')
+  if name == ARGV[1] then
+    if tonumber(other) > epoch then return -1 end
     redis.call('HDEL', P .. 'slots', all[i])
     redis.call('DEL', P .. 'w:' .. all[i + 1], P .. 'fam:' .. all[i + 1])
     redis.call('SADD', P .. 'dirty', all[i + 1])
@@ -18,7 +21,7 @@ for slot = 0, tonumber(ARGV[4]) - 1 do
     redis.call('HSET', P .. 'slots', ARGV[2], slot)
     redis.call('HSET', P .. 'w:' .. slot, 'life', ARGV[2], 'n', 0, 'u', 0, 'rate', ARGV[5], 'per_sequence', ARGV[6],
       'total', ARGV[3], 'referenced', 0, 'waiting', 0, 'running', 0, 'seq', 0, 'fed_at', now_ms())
-    return slot
+    return 1
   end
 end
-return -1
+return 0

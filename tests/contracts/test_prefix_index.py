@@ -48,7 +48,7 @@ def model() -> str:
 async def index(redis: Redis, model: str) -> PrefixIndex:
     made = PrefixIndex(redis, model)
     for worker in (A, B, C):
-        assert await made.register(worker, WORKER)
+        assert await made.register(worker, WORKER) == "registered"
     return made
 
 
@@ -101,6 +101,8 @@ async def test_a_new_life_of_a_name_starts_with_nothing_and_the_old_one_is_over_
     assert [(view.worker, view.matched_blocks) for view in look.views] == [("a:2", 0)]
     assert await index.apply(A, 2, [stored(prompt)]) == "over"
     assert not await index.report(A, WORKER)
+    assert await index.register(A, WORKER) == "over"
+    assert await index.register(again, WORKER) == "registered"
 
 
 async def test_rows_of_an_ended_life_are_cleared_without_a_scan_and_its_slot_is_used_again(
@@ -111,12 +113,12 @@ async def test_rows_of_an_ended_life_are_cleared_without_a_scan_and_its_slot_is_
     await index.place("t", ask(10), keys(10, family=2), [A], PARAMS, 60)
     assert await index.retire(A)
     for number in range(61):
-        assert await index.register(Incarnation("new", number) if number > 60 else Incarnation(f"n{number}", 1), WORKER)
-    assert not await index.register(Incarnation("one-too-many", 1), WORKER)
+        assert await index.register(Incarnation(f"n{number}", 1), WORKER) == "registered"
+    assert await index.register(Incarnation("one-too-many", 1), WORKER) == "full"
     while await index.clean():
         pass
     assert [key async for key in redis.scan_iter(f"tri:{{{model}}}:ix:b:*")] == []
-    assert await index.register(Incarnation("one-too-many", 1), WORKER)
+    assert await index.register(Incarnation("one-too-many", 1), WORKER) == "registered"
 
 
 async def test_a_decision_reserves_and_a_release_gives_back_exactly_once(index: PrefixIndex) -> None:

@@ -6,7 +6,7 @@ else.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Literal
 
@@ -14,6 +14,8 @@ import msgspec
 
 KEY_BYTES = 8
 _STATE_BYTES = 16
+
+Touch = tuple[int, str]  # where an item begins, counted from the start of the block; the digest of its content
 
 
 class Namespace(msgspec.Struct, frozen=True):
@@ -41,13 +43,26 @@ class Media(msgspec.Struct, frozen=True):
 class Chain(msgspec.Struct, frozen=True):
     """Keys so far, and what is needed to go on: give it back with the longer prompt of the next turn."""
 
-    keys: tuple[bytes, ...]
-    state: bytes
+    root: bytes  # the state before the first block
+    states: tuple[bytes, ...] = ()  # after each block
+
+    @property
+    def state(self) -> bytes:
+        return self.states[-1] if self.states else self.root
+
+    @property
+    def keys(self) -> list[bytes]:
+        return [key(state) for state in self.states]
+
+
+def key(state: bytes) -> bytes:
+    """What the index knows a block by: a part of the state is enough to steer by, and half the size."""
+    return state[:KEY_BYTES]
 
 
 def begin(namespace: Namespace) -> Chain:
     """The empty prompt."""
-    return Chain((), blake2b(msgspec.json.encode(namespace), digest_size=_STATE_BYTES).digest())
+    return Chain(blake2b(msgspec.json.encode(namespace), digest_size=_STATE_BYTES).digest())
 
 
 def extend(chain: Chain, token_ids: Sequence[int], block_tokens: int, media: Sequence[Media] = ()) -> Chain:
@@ -56,27 +71,27 @@ def extend(chain: Chain, token_ids: Sequence[int], block_tokens: int, media: Seq
     The chain must have been made from a prefix of these tokens and media, with the same block size. 100,000 tokens
     take a few milliseconds: call it in a thread for prompts that long.
     """
-    size, done = 4 * block_tokens, len(chain.keys)
-    packed = memoryview(array("I", token_ids[done * block_tokens :])).cast("B")
-    digests = _by_block(media, block_tokens)
-    state, keys = chain.state, list(chain.keys)
-    for start in range(0, len(packed) - size + 1, size):
-        one = blake2b(state, digest_size=_STATE_BYTES)
-        one.update(packed[start : start + size])
-        if digests and (touching := digests.get(len(keys))):
-            one.update(touching)
-        state = one.digest()
-        keys.append(state[:KEY_BYTES])
-    return Chain(tuple(keys), state)
+    done = len(chain.states)
+    touching: dict[int, list[Touch]] = {}
+    for item in media:
+        for block in range(item.offset // block_tokens, (item.offset + item.length - 1) // block_tokens + 1):
+            touching.setdefault(block - done, []).append((item.offset - block * block_tokens, item.digest))
+    return append(chain, token_ids[done * block_tokens :], block_tokens, touching)
 
 
-def _by_block(media: Sequence[Media], block_tokens: int) -> dict[int, bytes]:
-    """What each block takes in besides its tokens: every item that touches it, and where the item begins in it.
+def append(chain: Chain, token_ids: Sequence[int], block_tokens: int, touching: Mapping[int, Sequence[Touch]]) -> Chain:
+    """Go on with these tokens only. `touching`: by block, every item that lies in it, and where it begins.
 
     Placeholder ids are the same for all pictures; the digest is what tells them apart.
     """
-    touching: dict[int, list[tuple[int, str]]] = {}
-    for item in media:
-        for block in range(item.offset // block_tokens, (item.offset + item.length - 1) // block_tokens + 1):
-            touching.setdefault(block, []).append((item.offset - block * block_tokens, item.digest))
-    return {block: msgspec.json.encode(items) for block, items in touching.items()}
+    size = 4 * block_tokens
+    packed = memoryview(array("I", token_ids)).cast("B")
+    state, states = chain.state, list(chain.states)
+    for number, start in enumerate(range(0, len(packed) - size + 1, size)):
+        one = blake2b(state, digest_size=_STATE_BYTES)
+        one.update(packed[start : start + size])
+        if items := touching.get(number):
+            one.update(msgspec.json.encode(items))
+        state = one.digest()
+        states.append(state)
+    return Chain(chain.root, tuple(states))

@@ -8,7 +8,7 @@ from topics.steering.blocks import Chain, Media, Namespace, begin, extend
 NAMESPACE = Namespace("m", "r1", "bf16", "auto", "t", "", "", "s")
 
 
-def keys(tokens: list[int], media: tuple[Media, ...] = (), namespace: Namespace = NAMESPACE) -> tuple[bytes, ...]:
+def keys(tokens: list[int], media: tuple[Media, ...] = (), namespace: Namespace = NAMESPACE) -> list[bytes]:
     return extend(begin(namespace), tokens, 4, media).keys
 
 
