@@ -21,14 +21,8 @@ RETRIES = 3
 
 Argument: TypeAlias = str | int | bytes
 
-# What time may heal: no answer, a full store, a replica that is about to become the primary.
-TRANSIENT = (
-    RedisConnectionError,
-    RedisTimeoutError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    OSError,
-)  # TimeoutError is an OSError
+# What time may heal: no answer (a TimeoutError is an OSError), a full store, a replica about to become the primary.
+TRANSIENT = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, ReadOnlyError, OSError)
 
 
 def connect(url: str, *, max_connections: int = 64) -> Redis:

@@ -94,7 +94,7 @@ class RedisResults:
 def _row(one: Outgoing, batch_bytes: int) -> tuple[str, int, int, int, int, int, str]:
     first, last = one.events[0], one.events[-1]
     flags = TERMINAL if isinstance(last, (Finished, Failed, Cancelled)) else 0
-    if isinstance(first, Token) or any(isinstance(event, Token) for event in one.events):
+    if any(isinstance(event, Token) for event in one.events):
         flags |= EMITTED
     return (one.head.request_id, first.attempt, first.seq, last.seq, flags, batch_bytes, one.head.reply_to)
 

@@ -1,7 +1,7 @@
 """Channel on a real Redis: connections that break loudly and quietly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -36,7 +36,7 @@ async def listening(channel: Channel) -> AsyncIterator[list[bytes]]:
     assert not channel.connected
 
 
-def said_and_heard(world: RedisWorld, name: str, word: bytes, heard: list[bytes]) -> Callable[[], object]:
+def said_and_heard(world: RedisWorld, name: str, word: bytes, heard: list[bytes]) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         await world.redis.publish(name, word)
         return word in heard

@@ -205,7 +205,7 @@ async def test_killed_pubsub_connections_in_mid_stream_lose_and_double_nothing(r
         for seq in range(1, 200):
             await world.results.append([Outgoing(head, tokens(seq, seq)) for head in heads])
             if seq % 40 == 20:
-                await world.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+                assert await world.redis.client_kill_filter(_type="pubsub") > 0
         await world.results.append([Outgoing(head, [finished(200)]) for head in heads])
         for got in await asyncio.gather(*reading):
             assert got == list(range(1, 201))

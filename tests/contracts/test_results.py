@@ -247,7 +247,11 @@ async def test_claim_whose_reply_was_lost_is_answered_the_same_when_asked_again(
         await results.claim(world.head(), ALICE, 3)  # connects, and loads the script
         world.proxy.swallow_answers()
         asking = asyncio.create_task(results.claim(head, ALICE, 3))
-        await until(lambda: world.redis.exists(keys.request(world.model, head.request_id)))
+
+        async def carried_out() -> bool:
+            return await world.redis.exists(keys.request(world.model, head.request_id)) == 1
+
+        await until(carried_out)
         world.proxy.cut()
         with pytest.raises(ConnectionError):
             await asking
