@@ -50,11 +50,11 @@ def _refuse_unsupported(request: ChatRequest) -> None:
     if request.parallel_tool_calls is not None:
         raise _invalid("parallel_tool_calls", "is only allowed together with 'tools'")
     if request.store:
-        raise _unsupported("store", "nothing is stored; only false is")
+        raise _unsupported("store", "nothing is stored, so only false is possible")
     if request.service_tier not in (None, "auto", "default"):
-        raise _unsupported("service_tier", "there is one tier; only 'auto' and 'default' are")
+        raise _unsupported("service_tier", "there is one tier, 'auto' or 'default'")
     if request.modalities is not None and request.modalities != ["text"]:
-        raise _unsupported("modalities", "only ['text'] is")
+        raise _unsupported("modalities", "answers are ['text']")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         raise _unsupported("stream_options.include_obfuscation")
 
@@ -88,9 +88,9 @@ def _check_model(request: ChatRequest, manifest: Manifest) -> None:
     if (request.top_logprobs or 0) > limits.max_logprobs:
         raise _invalid("top_logprobs", f"must be at most {limits.max_logprobs} for this model")
     if request.logprobs and "logprobs" not in manifest.capabilities:
-        raise _unsupported("logprobs", "by this model, they are not")
+        raise _unsupported("logprobs", "this model gives none")
     if not isinstance(request.response_format, TextFormat | None) and "json" not in manifest.capabilities:
-        raise _unsupported("response_format", "by this model, only 'text' is")
+        raise _unsupported("response_format", "this model can only do 'text'")
 
 
 def _check_bias(request: ChatRequest, vocab_size: int) -> None:
@@ -99,9 +99,9 @@ def _check_bias(request: ChatRequest, vocab_size: int) -> None:
             raise _invalid("logit_bias", f"has {token[:20]!r}, which is no token id between 0 and {vocab_size - 1}")
 
 
-def _unsupported(param: str, what: str = "") -> TriptychError:
-    why = f"{what} supported" if what else "it is not supported"
-    return TriptychError("unsupported_parameter", f"Unsupported parameter: '{param}' ({why}).", param=param)
+def _unsupported(param: str, why: str = "") -> TriptychError:
+    reason = f": {why}" if why else ""
+    return TriptychError("unsupported_parameter", f"Unsupported parameter: '{param}'{reason}.", param=param)
 
 
 def _invalid(param: str, why: str) -> TriptychError:

@@ -120,7 +120,7 @@ class Whole:
 
     async def pass_on(self, subscription: Subscription) -> None:
         while self.last is None:
-            events = [await anext(subscription), *subscription.ready()]
+            events = [await _first(subscription), *subscription.ready()]
             if self._waiting_for_first and any(isinstance(event, Token) for event in events):
                 self._waiting_for_first = False
                 self._on_first_token()
@@ -141,10 +141,17 @@ async def take(subscription: Subscription, within_s: float) -> list[Event]:
     """What has arrived: at least one event; nothing after `within_s` of silence."""
     try:
         async with asyncio.timeout(within_s):
-            first = await anext(subscription)
+            first = await _first(subscription)
     except TimeoutError:
         return []
     return [first, *subscription.ready()]
+
+
+async def _first(subscription: Subscription) -> Event:
+    try:
+        return await anext(subscription)
+    except StopAsyncIteration:
+        raise TriptychError("internal", "The answer stopped without an end.") from None
 
 
 async def send_response(send: Send, status: int, headers: Headers, body: bytes) -> None:

@@ -168,8 +168,9 @@ class _Exchange:
                 await self._chat.results.end(self._head, Failed(0, 0, code, message))
                 # Ours, or the worker's if that came first: the client hears the one that was stored.
                 await self._answer.pass_on(subscription)
-        except TriptychError as stored:
-            error = stored
+        except TriptychError as told:
+            # Without a terminal event it only says that none came.
+            error = told if self._answer.last else error
         except (ConnectionError, TimeoutError) as failure:
             log.warning("the last word about %s could not be stored: %s", self._head.request_id, failure)
         if isinstance(self._answer.last, Finished):

@@ -262,3 +262,14 @@ async def test_a_client_that_does_not_read_does_not_hold_on_past_its_deadline(ga
 def answer_bound_s() -> float:
     """The deadline, the last word to the store and the last word to the client."""
     return 0.5 + 2 * chat.LAST_WORD_S + 1
+
+
+async def test_a_follower_that_is_closed_under_a_stream_ends_it_with_an_error(gateway: Gateway) -> None:
+    gateway.pool.script = speak_then_wait
+    stream = await gateway.client().chat.completions.create(model=MODEL, messages=HELLO, stream=True)
+    await anext(stream)
+    await gateway.follower.close()
+    with pytest.raises(openai.APIError, match="without an end"):
+        async for _ in stream:
+            pass
+    await until(lambda: gateway.pool.runs[0].was_cancelled)
