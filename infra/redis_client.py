@@ -70,9 +70,3 @@ class Script:
         """Raises ConnectionError when Redis gives no answer in time, also after retries."""
         async with answered():
             return await self._script(keys=keys, args=args)
-
-
-async def ping(client: Redis) -> None:
-    """Raises ConnectionError when Redis does not answer."""
-    async with answered():
-        await client.ping()
