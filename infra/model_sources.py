@@ -84,8 +84,8 @@ def download_wheel(source: Source, scratch: Path) -> Path:
             check=True, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S,
         )  # fmt: skip
     except subprocess.CalledProcessError as error:
-        *_, why = ["it does not say why", *error.stderr.strip().splitlines()]
-        raise CannotFetch(f"pip could not download {wanted}: {why}") from error
+        said: list[str] = error.stderr.strip().splitlines() or ["no reason given"]
+        raise CannotFetch(f"pip could not download {wanted}: {said[-1]}") from error
     except subprocess.TimeoutExpired as error:
         raise CannotFetch(f"{wanted} did not arrive within {DOWNLOAD_TIMEOUT_S:.0f} s") from error
     wheels = list(scratch.glob("*.whl"))
