@@ -19,7 +19,7 @@ from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
 from schemas.errors import Code, TriptychError
-from schemas.events import Failed, Finished
+from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
 from schemas.openai_request import ChatRequest
 from topics import plan
@@ -135,12 +135,12 @@ class _Exchange:
         return Whole(send, Body(head, self._request.n or 1), self._first_token, self._tell_route)
 
     async def run(self, interrupt: Interrupt) -> None:
-        outcome = "finished"
         # Followed before it is produced, so that nothing can be missed; and until the very end, whoever writes it.
         with closing(self._chat.follower.follow(self._head.model, self._head.request_id)) as subscription:
             try:
                 async with interrupt:
                     await self._work(subscription)
+                outcome = self._told()
             except Interrupted as why:
                 outcome = await self._interrupted(why.cause, subscription)
             except Exception as error:  # noqa: BLE001  # from_exception logs what is not a client's fault
@@ -174,9 +174,14 @@ class _Exchange:
         except (ConnectionError, TimeoutError) as failure:
             log.warning("the last word about %s could not be stored: %s", self._head.request_id, failure)
         if isinstance(self._answer.last, Finished):
-            return "finished"
+            return self._told()
         await self._tell(error)
         return error.code
+
+    def _told(self) -> str:
+        """How the work ended, as the terminal event says."""
+        last = self._answer.last
+        return errors.from_event(last).code if isinstance(last, Failed | Cancelled) else "finished"
 
     async def _failed(self, error: TriptychError) -> str:
         """Tell the client. If it is not the work's own end, end that too."""

@@ -7,6 +7,7 @@ import pytest
 
 from gateway import openapi
 from tests.pipeline.conftest import MODEL, Gateway
+from tests.pipeline.scripted import Run
 from tests.waiting import until
 
 
@@ -58,6 +59,20 @@ async def test_metrics_count_answers_and_tokens(gateway: Gateway) -> None:
     assert 'triptych_requests_total{model="tiny",outcome="finished"} 1.0' in response.text
     assert 'triptych_tokens_total{kind="completion",model="tiny"} 3.0' in response.text
     assert 'triptych_ttft_seconds_count{model="tiny"} 1.0' in response.text
+
+
+async def test_a_stream_that_fails_counts_as_failed(gateway: Gateway) -> None:
+    async def script(run: Run) -> None:
+        await run.say("Hel")
+        await run.fail("engine_died")
+
+    gateway.pool.script = script
+    async with gateway.http() as client:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        await client.post("/v1/chat/completions", json=body)
+        metrics = (await client.get("/metrics")).text
+    assert 'triptych_requests_total{model="tiny",outcome="engine_died"} 1.0' in metrics
+    assert 'outcome="finished"' not in metrics
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
