@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from infra.clock import Clock
+from infra.metrics import Metrics
 from infra.ports import Blobs
 from schemas.codec import encode
 from schemas.jobs import DeadLetter
@@ -22,9 +23,10 @@ Reason = Literal["empty", "undecodable", "unreadable"]
 
 
 class DeadLetters:
-    def __init__(self, producer: Producer, blobs: Blobs, clock: Clock) -> None:
+    def __init__(self, producer: Producer, blobs: Blobs, metrics: Metrics, clock: Clock) -> None:
         self._producer = producer
         self._blobs = blobs
+        self._metrics = metrics
         self._clock = clock
 
     async def send(self, record: Record, reason: Reason, detail: str) -> None:
@@ -42,6 +44,7 @@ class DeadLetters:
         )
         log.warning("%s, set aside in %s: %s (%s)", record.at, DEAD_LETTERS, letter.reason, letter.detail)
         await self._producer.send(DEAD_LETTERS, await self._fitting(letter))
+        self._metrics.dead_letter(reason)
 
     async def _fitting(self, letter: DeadLetter) -> DeadLetter:
         """A letter adds to the record it carries, so one that only just fitted no longer does."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Literal
+from typing import Literal, TypeVar
 
 from infra.clock import Clock
 from infra.metrics import Metrics
@@ -21,7 +22,19 @@ log = logging.getLogger(__name__)
 
 Outcome = Literal["ended", "again", "busy", "left"]
 StopCause = Literal["cancelled", "fenced", "cut"]
-CLAIM_RETRY_S = 0.2
+RETRY_S = 0.2
+
+T = TypeVar("T")
+
+
+async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Ask until Redis answers: every verb of the result path is harmless when it is repeated."""
+    while True:
+        try:
+            return await call()
+        except ConnectionError as error:
+            log.warning("no answer from the result path, trying again: %s", error)
+        await asyncio.sleep(RETRY_S)
 
 
 class Running:
@@ -99,12 +112,7 @@ class Attempts:
                 return await self._last_word(account, terminal)
 
     async def _claim(self, job: GenerateJob) -> Claim:
-        while True:
-            try:
-                return await self._results.claim(job.head, self._me, self._max_attempts)
-            except (OSError, TimeoutError) as error:
-                log.warning("cannot claim %s, trying again: %s", job.head.request_id, error)
-            await asyncio.sleep(CLAIM_RETRY_S)
+        return await _until_answered(lambda: self._results.claim(job.head, self._me, self._max_attempts))
 
     async def _run(self, delivery: Delivery, claim: Claim) -> Outcome:
         job, running = delivery.job, Running()
@@ -130,6 +138,7 @@ class Attempts:
         """Send everything but the last word, and return that; or how else this attempt ended."""
         job, now = delivery.job, self._clock.now()
         queue_s = now - job.head.created_at
+        self._metrics.queued_for(job.head.model, queue_s)
         events = llm.handle(job, claim, account, self._engine, self._me.worker, delivery.at.partition, queue_s)
         try:
             # Closing the handler belongs inside the try: a stop may arrive while the engine is still aborting.
@@ -172,7 +181,7 @@ class Attempts:
 
     async def _go_again(self, job: GenerateJob, account: Account, how: str) -> Outcome:
         await account.settled()
-        await self._results.requeue(job.head, account.attempt, self._me)
+        await _until_answered(lambda: self._results.requeue(job.head, account.attempt, self._me))
         return "left" if how == "left" else "again"
 
     async def _last_word(self, account: Account, event: Event) -> Outcome:

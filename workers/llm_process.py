@@ -97,7 +97,7 @@ class LlmProcess:
 
     def _consumer(self) -> LeasedConsumer:
         model = self._manifest.id
-        letters = DeadLetters(self._producer, self._blobs, self._clock)
+        letters = DeadLetters(self._producer, self._blobs, self._metrics, self._clock)
         return LeasedConsumer(
             self._settings.worker_name,
             KafkaReader(self._settings.kafka, names.generate(model), names.group(model), self._clock),

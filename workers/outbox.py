@@ -92,7 +92,7 @@ class Outbox:
         while True:
             try:
                 return await self._results.append(outgoing)
-            except (OSError, TimeoutError) as error:
+            except ConnectionError as error:
                 log.warning("results cannot be stored, trying again in %.2f s: %s", wait_s, error)
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MOST_S)

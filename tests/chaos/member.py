@@ -13,6 +13,7 @@ from infra.clock import SystemClock
 from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
 from infra.memory import MemoryBlobs
+from infra.metrics import Metrics
 from schemas.signals import Beat
 from topics import names
 from topics.dead_letters import DeadLetters
@@ -42,7 +43,7 @@ async def consume(consumer: LeasedConsumer, life: Life, clock: SystemClock) -> N
 async def main(bootstrap: str, redis_url: str, model: str, worker: str) -> None:
     clock, blobs, life = SystemClock(), MemoryBlobs(), Life(10)
     redis = redis_client.connect(redis_url)
-    letters = DeadLetters(KafkaProducer(bootstrap, blobs), blobs, clock)
+    letters = DeadLetters(KafkaProducer(bootstrap, blobs), blobs, Metrics(), clock)
     reader = KafkaReader(bootstrap, names.generate(model), names.group(model), clock)
     consumer = LeasedConsumer(
         worker, reader, RedisLeases(redis, model), Opener(blobs, letters), lambda: Beat("", 0, 0.0), clock

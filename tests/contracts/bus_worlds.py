@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from infra.clock import SystemClock
 from infra.memory import MemoryBlobs
 from infra.memory_leases import MemoryLeases
+from infra.metrics import Metrics
 from infra.settings import Settings
 from schemas.codec import decode_letter
 from schemas.jobs import DeadLetter, GenerateJob, Head, Sampling
@@ -61,7 +62,7 @@ class World:
         return consumer
 
     def unstarted(self, worker: str, opener: Opener | None = None) -> LeasedConsumer:
-        default = Opener(self.blobs, DeadLetters(self.producer, self.blobs, self.clock))
+        default = Opener(self.blobs, DeadLetters(self.producer, self.blobs, Metrics(), self.clock))
         return LeasedConsumer(
             worker, self._new_reader(), self.leases, opener or default, lambda: Beat("", 0, 0.0, slots=8), self.clock
         )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from infra.metrics import Metrics
 from schemas.codec import encode
 from schemas.errors import TriptychError
 from schemas.jobs import Offloaded
@@ -208,7 +209,7 @@ class Unreachable(Opener):
     """An object store that is away until it is back."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.blobs, DeadLetters(world.producer, world.blobs, world.clock))
+        super().__init__(world.blobs, DeadLetters(world.producer, world.blobs, Metrics(), world.clock))
         self.away = True
         self.asked = 0
 
