@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tests.bench.steering import handoff
 from tests.bench.steering.gateway import Gateway, Record, Variant
 from tests.bench.steering.traffic import Rung, Turn
 from tests.bench.steering.workloads import Workload
@@ -15,6 +16,10 @@ from workers.engines import sim_model
 
 # A dead worker is noticed when its lease runs out.
 NOTICED_S = 3.0
+
+
+# Speed of a worker that all but stalls.
+STALLED = 0.02
 
 
 class _Ear:
@@ -34,6 +39,7 @@ class _Ear:
         """A killed worker says nothing; its lease does."""
 
     def first_token(self, sequence: sim_model.Sequence, at: float) -> None:
+        self._cluster.starts[self._slot].add(at)
         self._cluster.first_token(sequence, at)
 
     def finished(self, sequence: sim_model.Sequence, at: float) -> None:
@@ -58,6 +64,7 @@ class Cluster:
         self._stranded: list[Record] = []
         self._next_gateway = 0
         self.learners = [SpeedLearner(Speed()) for _ in range(workload.workers)]
+        self.starts = [handoff.Starts() for _ in range(workload.workers)]
         ears = [_Ear(self, slot) for slot in range(workload.workers)]
         self.workers = [sim_model.SimWorker(self._params(slot), ear, ear) for slot, ear in enumerate(ears)]
         self.gateways = [
@@ -78,6 +85,11 @@ class Cluster:
         if self.workload.kill:
             self._later(start + self.workload.kill[0], self._kill)
             self._later(start + self.workload.kill[1], self._revive)
+        if self.workload.slowdown:
+            self._later(start + self.workload.slowdown[0], lambda: self._set_speed(STALLED))
+            self._later(start + self.workload.slowdown[1], lambda: self._set_speed(1.0))
+        if self.variant.handoff:
+            self._later(start + handoff.EVERY_S, self._hand_off)
         while self._open or self._events:
             self._advance()
         return self._records
@@ -133,8 +145,8 @@ class Cluster:
 
         return arrive
 
-    def _dispatch(self, record: Record) -> None:
-        slot = self.gateways[record.gateway].place(record)
+    def _dispatch(self, record: Record, without: int | None = None) -> None:
+        slot = self.gateways[record.gateway].place(record, without)
         if slot in self._dead:
             self._stranded.append(record)
             return
@@ -153,6 +165,20 @@ class Cluster:
         self.gateways[record.gateway].end(record)
         if record.turn.follow:
             self._later(at + record.turn.follow.at, self._arrival(record.turn.follow))
+
+    def _hand_off(self) -> None:
+        for slot, worker in enumerate(self.workers):
+            views = self.gateways[0].views()
+            for sequence in handoff.given_back(slot, worker, self.starts[slot], views, self.now):
+                record: Record = sequence.tag
+                record.hops += 1
+                self.gateways[record.gateway].withdraw(record)
+                self._dispatch(record, without=slot)
+        if self._open:
+            self._later(self.now + handoff.EVERY_S, self._hand_off)
+
+    def _set_speed(self, speed: float) -> None:
+        self.workers[0].params = msgspec.structs.replace(self.workers[0].params, speed=speed)
 
     def _kill(self) -> None:
         for sequence in self.workers[0].kill():

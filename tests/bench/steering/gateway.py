@@ -21,10 +21,17 @@ class Variant(msgspec.Struct, frozen=True):
     late_s: float = 0.0  # index events arrive so much later; own decisions at once
     gateways: int = 1  # that share no reservations
     report_s: float = 0.0  # gauges and counts are as old as the last report; 0 = exact
+    handoff: bool = False  # workers give queued jobs back
 
 
 VARIANTS = {
-    each.name: each for each in (Variant(), Variant("late", late_s=2.0), Variant("gateways4", gateways=4, report_s=1.0))
+    each.name: each
+    for each in (
+        Variant(),
+        Variant("late", late_s=2.0),
+        Variant("gateways4", gateways=4, report_s=1.0),
+        Variant("handoff", handoff=True),
+    )
 }
 
 
@@ -37,6 +44,7 @@ class Record(msgspec.Struct):
     predicted_tokens: int = 0
     cached_tokens: int = 0
     generated: int = 0  # by workers that died
+    hops: int = 0  # how often a worker has given it back
     first_at: float = 0.0
     ended_at: float = 0.0
     kv_usage: float = 0.0  # mean over the workers, at arrival
@@ -72,14 +80,19 @@ class Gateway:
         self._own = OwnDecisions(workers[0].params.blocks) if policy.approximate else None
         self._gauges = [_gauges(worker) for worker in workers]
 
-    def place(self, record: Record) -> int:
-        """Decide and reserve; returns the worker's slot."""
+    def views(self, keys: Sequence[int] = ()) -> list[WorkerView]:
+        """Of all live workers, for a prompt of these blocks."""
+        depths = self._depths(keys)
+        return [self._view(slot, keys, depths[slot]) for slot in sorted(self.live)]
+
+    def place(self, record: Record, without: int | None = None) -> int:
+        """Decide and reserve; returns the worker's slot. `without`: the one that has just given it back."""
         turn = record.turn
         tokens = turn.prompt_tokens + record.generated
         keys = turn.keys[: tokens // BLOCK]
         depths = self._depths(keys)
         ask = Ask(tokens, len(keys), BLOCK, self._output_tokens, turn.session, self._turn, self._rng.random())
-        views = [self._view(slot, keys, depths[slot]) for slot in sorted(self.live)]
+        views = [self._view(slot, keys, depths[slot]) for slot in sorted(self.live - {without})]
         if self._turn % 32 == 0:
             self._speeds = [learner.speed() for learner in self._learners]
         slot = int(self._policy.decide(ask, views).worker)
@@ -103,6 +116,12 @@ class Gateway:
         assert record.reservation
         self.index.end(record.reservation)
         self._output_tokens += 0.02 * (record.turn.output_tokens - self._output_tokens)
+
+    def withdraw(self, record: Record) -> None:
+        """A worker has given it back: nothing is reserved there any more."""
+        assert record.reservation
+        self.index.first_token(record.reservation)
+        self.index.end(record.reservation)
 
     def lost(self, slot: int) -> None:
         self.live.discard(slot)

@@ -26,6 +26,8 @@ class Row(msgspec.Struct, frozen=True):
     ttft_p50_s: float
     ttft_p90_s: float
     ttft_p99_s: float
+    hops: int = 0  # jobs given back to steering, all together
+    most_hops: int = 0  # of one job
     counted: bool = True  # False for a rung that warms up
 
 
@@ -58,6 +60,8 @@ def row(records: Sequence[Record], rung: Rung, started_at: float, **names: objec
         ttft_p50_s=_quantile(waits, 0.5),
         ttft_p90_s=_quantile(waits, 0.9),
         ttft_p99_s=_quantile(waits, 0.99),
+        hops=sum(record.hops for record in records),
+        most_hops=max(record.hops for record in records),
         counted=rung.counted,
         **names,  # type: ignore[arg-type]  # the caller names the run: workload, arm, mode, variant, seed
     )

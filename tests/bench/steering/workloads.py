@@ -26,6 +26,7 @@ class Workload(msgspec.Struct, frozen=True):
     params: SimParams = SimParams()
     slow: Sequence[int] = ()  # workers at half speed
     kill: tuple[float, float] | None = None  # seconds into each rung: one worker dies, and is back cold
+    slowdown: tuple[float, float] | None = None  # seconds into each rung: one worker all but stalls, and recovers
     linked: bool = False  # a request may follow from the end of another
 
 
@@ -44,6 +45,8 @@ _ALL = (
     Workload("w1h", "W1, short ladder, two of eight at half speed", grouped(Shape(), SHORT_LADDER), slow=(2, 5)),
     Workload("w1d", "W1, short ladder; one dies 10 s into each rung, cold at 20 s", grouped(Shape(), SHORT_LADDER),
              kill=(10.0, 20.0)),
+    Workload("w1s", "W1 in waves every 5 s, below the knee; one all but stalls 5 s into each rung, until 20 s",
+             grouped(Shape(), ((15, 50), (10, 40), (20, 40), (30, 40)), wave_s=5.0), slowdown=(5.0, 20.0)),
     Workload("chat", "8 tenants, multi-turn, 2,000 shared",
              chat(Chat(), ((10, 30), (12, 60), (24, 60), (36, 60), (48, 60))), linked=True),
     Workload("w2", "4 x Llama-70B, 83 groups x 3, 8,000 + 1,000 in, 1,000 out",
