@@ -184,5 +184,5 @@ class PrefixIndex:
         return int(await self._release([self.prefix], args))
 
 
-def _speed(view: WorkerView) -> tuple[str, str]:
-    return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s)
+def _speed(view: WorkerView) -> tuple[str, str, str]:
+    return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s), repr(view.step_base_s)

@@ -27,6 +27,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     family_inflight: int = 0  # of `inflight`, those that share this prompt's key at the last power of two <= match
     prefill_tokens_per_s: float = 15_928.0  # learned
     step_per_sequence_s: float = 0.000_22  # learned: what one more sequence adds to every step
+    step_base_s: float = 0.025  # learned: what a step takes besides
     total_blocks: int = 4_802
     unused_blocks: int = 4_802  # hold nothing at all
     referenced_blocks: int = 0  # held by running requests

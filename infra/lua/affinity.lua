@@ -4,8 +4,9 @@
 local function price(ask, view, params)
   view.own_s = (ask.prompt_tokens - view.matched * ask.block_tokens) / view.rate
   local queued_s = view.u / view.rate
+  local answer_s = params.answer_weight * ask.expected_output_tokens * view.base
   local decode_s = params.decode_weight * ask.expected_output_tokens * view.per_sequence * view.n
-  view.cost_s = queued_s + decode_s + view.own_s
+  view.cost_s = queued_s + decode_s + answer_s + view.own_s
 end
 
 local function cheapest_of(views, eligible)

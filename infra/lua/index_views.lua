@@ -1,5 +1,5 @@
 -- Views of the candidates: schemas.steering.WorkerView, with `slot`. `ask` is the argument map of index_decide.lua.
-local FIELDS = {'life', 'n', 'u', 'rate', 'per_sequence', 'total', 'referenced', 'waiting', 'running', 'fed_at'}
+local FIELDS = {'life', 'n', 'u', 'rate', 'per_sequence', 'total', 'referenced', 'waiting', 'running', 'fed_at', 'base'}
 
 local function family_inflight(slot, packed, depth)
   if depth == 0 then return 0 end
@@ -17,7 +17,7 @@ local function view_of(name, slot, w, matched)
   local total = tonumber(w[6])
   return {
     worker = name, slot = slot, matched = matched, n = tonumber(w[2]), u = tonumber(w[3]),
-    rate = tonumber(w[4]), per_sequence = tonumber(w[5]),
+    rate = tonumber(w[4]), per_sequence = tonumber(w[5]), base = tonumber(w[11]),
     total = total, unused = math.max(0, total - redis.call('SCARD', P .. 'held:' .. slot)),
     referenced = tonumber(w[7]), waiting = tonumber(w[8]), running = tonumber(w[9]),
   }

@@ -81,6 +81,21 @@ async def test_a_clear_of_many_blocks_is_done_in_bounded_steps(index: PrefixInde
     assert (await matches(index, prompt))["a:1"] == 2
 
 
+async def test_what_a_worker_reports_is_what_decisions_see(index: PrefixIndex) -> None:
+    report = WorkerView(
+        "",
+        prefill_tokens_per_s=1 / 3,
+        step_per_sequence_s=1e-7,
+        step_base_s=0.1,
+        referenced_blocks=7,
+        waiting=2,
+        running=9,
+    )
+    assert await index.report(A, report)
+    seen = (await index.look([], [A])).views[0]
+    assert seen == msgspec.structs.replace(report, worker="a:1", total_blocks=100, unused_blocks=100)
+
+
 async def test_a_repeated_batch_is_known_and_a_missing_one_is_a_gap_until_a_resync(index: PrefixIndex) -> None:
     prompt = keys(4)
     assert await index.apply(A, 1, [stored(prompt[:2])]) == "ok"

@@ -15,7 +15,8 @@ from schemas.steering import Alternative, Ask, Choice, WorkerView
 class AffinityParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All flat: the ranges that make no difference are in the comments."""
 
-    decode_weight: float = 0.1  # of a sequence's whole decode time that counts as load; 0.05-0.3
+    decode_weight: float = 0.1  # of what its sequences add to the answer's time, as load; 0.05-0.3
+    answer_weight: float = 0.03  # of the answer's time on an idle worker: keeps from slow ones; 0.02-0.04
     holder_share: float = 0.8  # of the best match makes a worker a holder; 0.5-0.95
     cold_share: float = 0.3  # of the prompt; a best match below it is no match; 0-0.5
     family_share: float = 0.2  # a prefix with this share of a worker's requests moves at once, a rarer one later
@@ -60,8 +61,9 @@ def _cost(one: _Priced) -> float:
 def _price(ask: Ask, view: WorkerView, params: AffinityParams) -> _Priced:
     own_s = (ask.prompt_tokens - view.matched_blocks * ask.block_tokens) / view.prefill_tokens_per_s
     queued_s = view.uncached_tokens / view.prefill_tokens_per_s
+    answer_s = params.answer_weight * ask.expected_output_tokens * view.step_base_s
     decode_s = params.decode_weight * ask.expected_output_tokens * view.step_per_sequence_s * view.inflight
-    return _Priced(view, own_s, queued_s + decode_s + own_s)
+    return _Priced(view, own_s, queued_s + decode_s + answer_s + own_s)
 
 
 def _roomiest(priced: Sequence[_Priced], cheapest: _Priced) -> _Priced:

@@ -14,6 +14,7 @@ _SEQUENCES_UNIT = 50.0
 class Speed(msgspec.Struct, frozen=True):
     prefill_tokens_per_s: float = 15_928.0
     step_per_sequence_s: float = 0.000_22
+    step_base_s: float = 0.025
 
 
 class SpeedLearner:
@@ -44,12 +45,20 @@ class SpeedLearner:
         c = _SEQUENCES_UNIT * prior.step_per_sequence_s
         weight = self._prior_weight
         moments = [row[:] for row in self._moments]
-        moments[0][0] += 1e-9
+        moments[0][0] += weight
         moments[1][1] += weight
         moments[2][2] += weight
-        targets = [self._targets[0], self._targets[1] + weight * b, self._targets[2] + weight * c]
-        _, per_prefill, per_sequence = _solve(moments, targets)
-        return Speed(_PREFILL_UNIT / _within(per_prefill, b), _within(per_sequence, c) / _SEQUENCES_UNIT)
+        targets = [
+            self._targets[0] + weight * prior.step_base_s,
+            self._targets[1] + weight * b,
+            self._targets[2] + weight * c,
+        ]
+        base, per_prefill, per_sequence = _solve(moments, targets)
+        return Speed(
+            _PREFILL_UNIT / _within(per_prefill, b),
+            _within(per_sequence, c) / _SEQUENCES_UNIT,
+            _within(base, prior.step_base_s),
+        )
 
 
 def _within(value: float, prior: float) -> float:

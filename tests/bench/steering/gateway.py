@@ -151,6 +151,7 @@ class Gateway:
             index.family_inflight(slot, keys, depth),
             speed.prefill_tokens_per_s,
             speed.step_per_sequence_s,
+            speed.step_base_s,
             self._workers[slot].params.blocks,
             gauges.unused_blocks,
             gauges.referenced_blocks,

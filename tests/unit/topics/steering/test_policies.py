@@ -15,6 +15,7 @@ def view(worker: str, **given: float) -> WorkerView:
     base: dict[str, float] = {
         "prefill_tokens_per_s": 1_000.0,
         "step_per_sequence_s": 0.001,
+        "step_base_s": 0.0,
         "total_blocks": 1_000,
         "unused_blocks": 0,
     }
@@ -123,6 +124,12 @@ class TestAffinity:
         # 0.1 x 1,000 tokens x 0.001 s x 10 in flight = 1 s
         assert self.choose(view("a", inflight=10)) == ("a", "cold", 7.432)
 
+    def test_the_time_of_the_answer_itself_keeps_from_slow_workers(self) -> None:
+        # 0.03 x 1,000 tokens x 0.2 s = 6 s more
+        assert self.choose(view("a", step_base_s=0.2)) == ("a", "cold", 12.432)
+        slow = view("slow", matched_blocks=100, step_base_s=0.2)
+        assert self.choose(slow, view("fast", matched_blocks=90))[:2] == ("fast", "home")
+
     def test_the_cheapest_holder_is_home(self) -> None:
         views = view("a", matched_blocks=100, uncached_tokens=500), view("b", matched_blocks=80), view("c")
         assert self.choose(*views) == ("a", "home", 0.532)
@@ -160,7 +167,7 @@ class TestAffinity:
         ("weighted:prefx=1", "'prefx' is no scorer; scorers: prefix, queue, kv"),
         ("round_robin:prefix=3", "takes no weights"),
         ("affinity_filter:queue=2", "queue"),
-        ("affinity:stickiness=2", "parameters: decode_weight, holder_share"),
+        ("affinity:stickiness=2", "parameters: decode_weight, answer_weight"),
         ("weighted:prefix", "expected key=number"),
         ("weighted:prefix=1,prefix=2", "once each"),
         ("weighted:prefix=much", "not a number"),
