@@ -55,8 +55,11 @@ Engine = Annotated[
 @app.command()
 def up(
     broker: Annotated[
-        Literal["auto", "kafka", "embedded"],
-        typer.Option(help="auto: Apache Kafka where Java and its jars are to be had, else embedded (memory-only)."),
+        str,
+        typer.Option(
+            help="auto: Apache Kafka where Java and its jars are to be had, else embedded (memory-only). kafka, "
+            "embedded: that one. HOST:PORT: a broker that runs already."
+        ),
     ] = "auto",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many LLM workers.")] = 2,

@@ -41,6 +41,8 @@ def first_request(url: str, model: str) -> str:
 def broker_label(plan: Plan) -> str:
     if plan.decision.kind == "embedded":
         return f"embedded, memory-only: nothing on it survives a restart ({plan.decision.why})"
+    if plan.decision.kind == "external":
+        return f"{plan.decision.address} ({plan.decision.why})"
     return f"Apache Kafka ({plan.decision.why})"
 
 

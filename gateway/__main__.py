@@ -12,7 +12,7 @@ from infra import settings as config
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 
-EXIT_UNUSABLE = 2
+EXIT_UNUSABLE, EXIT_TRY_AGAIN = 2, 1  # a supervisor starts the second one again
 
 
 async def serve(settings: config.Settings) -> None:
@@ -24,9 +24,12 @@ def main() -> int:
         settings = config.load()
         logs.setup(settings.log_level)
         uvloop.run(serve(settings))
-    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, ConnectionError) as error:
+    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken) as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
         return EXIT_UNUSABLE
+    except ConnectionError as error:  # what is not there yet may come
+        print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
+        return EXIT_TRY_AGAIN
     return 0
 
 

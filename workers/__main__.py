@@ -7,8 +7,11 @@ import sys
 from infra import log as logs
 from infra import settings as config
 from infra.manifests import WrongManifest
+from infra.model_files import ModelMissing
 from workers.llm_process import serve
 from workers.options import WorkerOptions
+
+EXIT_UNUSABLE, EXIT_TRY_AGAIN = 2, 1  # a supervisor starts the second one again
 
 
 def options(argv: list[str]) -> WorkerOptions:
@@ -33,9 +36,12 @@ def main(argv: list[str] | None = None) -> int:
         settings = config.load()
         logs.setup(settings.log_level)
         return asyncio.run(serve(settings, given))
-    except (config.WrongSetting, WrongManifest, ConnectionError) as error:
+    except (config.WrongSetting, WrongManifest, ModelMissing) as error:
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
-        return 2
+        return EXIT_UNUSABLE
+    except (ConnectionError, LookupError) as error:  # what is not there yet may come
+        print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
+        return EXIT_TRY_AGAIN
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The broker: Apache Kafka itself on one KRaft node, or the embedded Tansu, which keeps everything in memory."""
+"""The broker: Apache Kafka itself on one KRaft node, the embedded Tansu (all in memory), or one that runs elsewhere."""
 
 import base64
 import importlib.util
@@ -13,8 +13,7 @@ import msgspec
 from cli.local import kafka_jars, ports, probes
 from cli.local.process import Part, PartFailed
 
-Wish = Literal["auto", "kafka", "embedded"]
-Kind = Literal["kafka", "embedded"]
+Kind = Literal["kafka", "embedded", "external"]
 
 FORMAT_LIMIT_S = 60.0
 HEAP = "512m"
@@ -62,21 +61,26 @@ class KafkaParts(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Which broker, and why. `kafka` is there exactly when the kind is "kafka"."""
+    """Which broker, and why. `kafka` is there exactly when the kind is "kafka", `address` when it is "external"."""
 
     kind: Kind
     why: str
     kafka: KafkaParts | None = None
+    address: str = ""
 
 
-def broker_kind(wish: Wish) -> Decision:
-    """Apache Kafka where its parts are to be had, else the embedded broker; may download the jars once.
+def broker_kind(wish: str) -> Decision:
+    """The broker for a wish: auto, kafka, embedded or host:port of one that runs already.
+
+    auto is Apache Kafka where its parts are to be had, else the embedded broker; it may download the jars once.
 
     Raises:
-        PartFailed: Kafka was asked for by name and cannot be run here.
+        PartFailed: the wish is none of these, or Kafka was asked for by name and cannot be run here.
     """
     if wish == "embedded":
         return Decision("embedded", "asked for")
+    if wish not in ("auto", "kafka"):
+        return _external(wish)
     try:
         parts = KafkaParts(kafka_jars.java(), kafka_jars.class_path())
     except kafka_jars.NotToBeHad as error:
@@ -84,6 +88,13 @@ def broker_kind(wish: Wish) -> Decision:
             raise PartFailed(f"Apache Kafka cannot be started: {error}") from None
         return Decision("embedded", f"Apache Kafka is not to be had: {error}")
     return Decision("kafka", "asked for" if wish == "kafka" else "Java and Kafka's jars are here", parts)
+
+
+def _external(wish: str) -> Decision:
+    host, _, port = wish.rpartition(":")
+    if not host or not port.isdigit():
+        raise PartFailed(f"a broker is auto, kafka, embedded or host:port, not {wish!r}")
+    return Decision("external", "it runs already", address=wish)
 
 
 def part(decision: Decision, port: int, log: Path, home: Path) -> Part:

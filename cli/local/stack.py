@@ -8,7 +8,7 @@ from signal import SIGTERM
 import msgspec
 
 from cli.local import broker, ports, probes, s3, valkey
-from cli.local.broker import Decision, Wish
+from cli.local.broker import Decision
 from cli.local.process import Part
 from infra.settings import Settings, variable
 
@@ -24,7 +24,7 @@ LAST_WORDS_S = 10.0
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    broker: Wish
+    broker: str  # auto, kafka, embedded or host:port
     port: int
     workers: int
     model: str
@@ -66,7 +66,7 @@ def plan(options: UpOptions, settings: Settings, decision: Decision, topics_exis
     at = _Ports(options.port, *(ports.preferred(one) for one in (BROKER_PORT, VALKEY_PORT, S3_PORT)))
     addresses = Addresses(
         url=f"http://{ports.reachable(settings.host)}:{at.gateway}",
-        bootstrap=broker.bootstrap(at.broker),
+        bootstrap=decision.address or broker.bootstrap(at.broker),
         redis=valkey.url(at.valkey),
         s3=s3.endpoint(at.s3),
     )
@@ -86,16 +86,17 @@ def _services(
     options: UpOptions, settings: Settings, decision: Decision, at: _Ports, topics_exist: Callable[[str], bool]
 ) -> list[Part]:
     logs, data = options.home / "logs", options.home / "data"
-    bus = broker.part(decision, at.broker, logs / "broker.log", data / "broker")
-    address = broker.bootstrap(at.broker)
     # Valkey keeps what the broker keeps: offsets of a log that is gone would only mislead.
     valkey_data = None if decision.kind == "embedded" else data / "valkey"
     keys = settings.s3_access_key.value, settings.s3_secret_key.value
-    return [
-        msgspec.structs.replace(bus, ready=lambda: probes.kafka(address) and topics_exist(address)),
-        valkey.part(at.valkey, logs / "valkey.log", valkey_data),
-        s3.part(at.s3, logs / "s3.log", data / "s3", *keys),
-    ]
+    cache = valkey.part(at.valkey, logs / "valkey.log", valkey_data)
+    store = s3.part(at.s3, logs / "s3.log", data / "s3", *keys)
+    if decision.kind == "external":
+        address = decision.address
+        return [msgspec.structs.replace(cache, ready=lambda: cache.ready() and topics_exist(address)), store]
+    bus = broker.part(decision, at.broker, logs / "broker.log", data / "broker")
+    own = broker.bootstrap(at.broker)
+    return [msgspec.structs.replace(bus, ready=lambda: probes.kafka(own) and topics_exist(own)), cache, store]
 
 
 def _environment(options: UpOptions, settings: Settings, addresses: Addresses) -> dict[str, str]:

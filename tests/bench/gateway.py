@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,8 +27,9 @@ CONCURRENCIES = (1, 16, 64)
 PROMPT = "The quick brown fox jumps over the lazy dog near the river bank. " * 33  # about 500 tokens
 
 
-def body(stream: bool) -> dict[str, object]:
-    messages = [{"role": "user", "content": PROMPT}]
+def body(stream: bool, number: int) -> dict[str, object]:
+    """No two alike, or the gateway would answer from its cache of tokenised text."""
+    messages = [{"role": "user", "content": f"{number} {time.perf_counter_ns()} {PROMPT}"}]
     return {"model": MODEL, "messages": messages, "max_tokens": TOKENS, "ignore_eos": True, "stream": stream}
 
 
@@ -69,22 +71,23 @@ class Meter:
         return self._spent_s() - self._start
 
 
-def added(run: Run, base: list[Sample]) -> dict[str, float]:
-    """Milliseconds the pipeline adds to the stub, to the first chunk and to the end."""
+def added(run: Run, base: list[Sample], stream: bool) -> dict[str, float]:
+    """Milliseconds the pipeline adds to the stub, to the end and, of a stream, to the first chunk."""
     rows: dict[str, float] = {}
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         first = percentile([one.first_s for one in run.samples], share) - percentile([b.first_s for b in base], share)
         end = percentile([one.end_s for one in run.samples], share) - percentile([b.end_s for b in base], share)
-        rows[f"first_{name}_ms"] = round(first * 1e3, 2)
+        if stream:
+            rows[f"first_{name}_ms"] = round(first * 1e3, 2)
         rows[f"end_{name}_ms"] = round(end * 1e3, 2)
     return rows
 
 
 async def measure(stack: Stack, stream: bool, concurrency: int, seconds: float) -> dict[str, object]:
     port = int(stack.url.rsplit(":", 1)[1])
-    await closed_loop(port, body(stream), concurrency, 2.0)  # warm-up
+    await closed_loop(port, partial(body, stream), concurrency, 2.0)  # warm-up
     gateway, worker = Meter(stack.pid("gateway")), Meter(stack.pid("llm-0"))
-    run = await closed_loop(port, body(stream), concurrency, seconds)
+    run = await closed_loop(port, partial(body, stream), concurrency, seconds)
     gateway_s, worker_s = gateway.spent_s(), worker.spent_s()
     answers = max(1, len(run.samples))
     base = await direct(concurrency, min(seconds, 3.0))
@@ -96,7 +99,7 @@ async def measure(stack: Stack, stream: bool, concurrency: int, seconds: float) 
         "first_error": run.errors[:1],
         "gateway_cpu_ms": round(gateway_s / answers * 1e3, 3),
         "worker_cpu_ms": round(worker_s / answers * 1e3, 3),
-        "added": added(run, base),
+        "added": added(run, base, stream),
     }
 
 

@@ -1,9 +1,10 @@
 """A load generator that costs little: raw sockets, one connection a client, each request measured to its first byte."""
 
 import asyncio
+import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -57,9 +58,12 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
             return Sample(first_s, time.perf_counter() - start)
 
 
-async def closed_loop(port: int, body: dict[str, object], concurrency: int, seconds: float) -> Run:
-    """`concurrency` clients, each sending its next request when the last one ended, for `seconds`."""
-    request = request_bytes(port, body)
+async def closed_loop(port: int, body: Callable[[int], dict[str, object]], concurrency: int, seconds: float) -> Run:
+    """`concurrency` clients, each sending its next request when the last one ended, for `seconds`.
+
+    `body` makes the n-th request of all.
+    """
+    numbers = itertools.count()
     samples: list[Sample] = []
     errors: list[str] = []
     until = time.perf_counter() + seconds
@@ -69,6 +73,7 @@ async def closed_loop(port: int, body: dict[str, object], concurrency: int, seco
         try:
             while time.perf_counter() < until:
                 try:
+                    request = request_bytes(port, body(next(numbers)))
                     samples.append(await asyncio.wait_for(exchange(reader, writer, request), 60))
                 except (ValueError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
                     errors.append(repr(error))

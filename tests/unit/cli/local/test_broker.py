@@ -59,3 +59,13 @@ def test_a_folder_of_jars_becomes_a_class_path(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "kafka_2.13-4.4.0.jar").touch()
     monkeypatch.setenv("TRIPTYCH_KAFKA_LIBS", str(tmp_path))
     assert kafka_jars.class_path() == f"{tmp_path}/*"
+
+
+def test_a_broker_that_runs_already_is_taken_by_its_address() -> None:
+    assert broker.broker_kind("kafka.example:9092").address == "kafka.example:9092"
+
+
+@pytest.mark.parametrize("wish", ["kafak", "host:", ":9092", "host:port"])
+def test_a_wish_that_is_none_is_refused_with_what_there_is(wish: str) -> None:
+    with pytest.raises(PartFailed, match="auto, kafka, embedded or host:port"):
+        broker.broker_kind(wish)
