@@ -85,7 +85,8 @@ def main() -> None:
     print("| case | blocks | server CPU ms | script ms | client ms |\n|---|---:|---:|---:|---:|")
     for each in timings:
         print(
-            f"| {each.case} | {each.blocks:,} | {each.server_cpu_ms:.2f} | {each.script_ms:.2f} | {each.client_ms:.2f} |"
+            f"| {each.case} | {each.blocks:,} | {each.server_cpu_ms:.2f} "
+            f"| {each.script_ms:.2f} | {each.client_ms:.2f} |"
         )
     if options.json:
         options.json.write_bytes(msgspec.json.encode({"timings": timings}))

@@ -14,7 +14,8 @@ from topics.steering.blocks import Namespace, begin, extend
 from workers.engine import Delta, End, EngineDied, Load, Refused, Step
 from workers.engines.rate import TokenRate
 from workers.engines.sim_cache import CacheListener
-from workers.engines.sim_model import Sequence, SimParams, SimWorker
+from workers.engines.sim_model import SimWorker
+from workers.engines.sim_parts import Sequence, SimParams
 
 # The shortest sleep between two looks at the model, in real seconds: several modelled steps may pass in one.
 TICK_S = 0.005

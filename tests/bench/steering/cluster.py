@@ -12,7 +12,9 @@ from tests.bench.steering.traffic import Rung, Turn
 from tests.bench.steering.workloads import Workload
 from topics.steering.policy import Policy
 from topics.steering.speed import Speed, SpeedLearner
-from workers.engines import sim_model
+from workers.engines.sim_model import SimWorker
+from workers.engines.sim_parts import Sequence as SimSequence
+from workers.engines.sim_parts import SimParams
 
 # A dead worker is noticed when its lease runs out.
 NOTICED_S = 3.0
@@ -38,11 +40,11 @@ class _Ear:
     def cleared(self) -> None:
         """A killed worker says nothing; its lease does."""
 
-    def first_token(self, sequence: sim_model.Sequence, at: float) -> None:
+    def first_token(self, sequence: SimSequence, at: float) -> None:
         self._cluster.starts[self._slot].add(at)
         self._cluster.first_token(sequence, at)
 
-    def finished(self, sequence: sim_model.Sequence, at: float) -> None:
+    def finished(self, sequence: SimSequence, at: float) -> None:
         self._cluster.finished(sequence, at)
 
     def step(self, seconds: float, prefilled_tokens: int, sequences: int) -> None:
@@ -66,13 +68,13 @@ class Cluster:
         self.learners = [SpeedLearner(Speed()) for _ in range(workload.workers)]
         self.starts = [handoff.Starts() for _ in range(workload.workers)]
         ears = [_Ear(self, slot) for slot in range(workload.workers)]
-        self.workers = [sim_model.SimWorker(self._params(slot), ear, ear) for slot, ear in enumerate(ears)]
+        self.workers = [SimWorker(self._params(slot), ear, ear) for slot, ear in enumerate(ears)]
         self.gateways = [
             Gateway(self.workers, self.learners, policy, variant, random.Random(f"{seed} {number}"))
             for number in range(variant.gateways)
         ]
 
-    def _params(self, slot: int) -> sim_model.SimParams:
+    def _params(self, slot: int) -> SimParams:
         params = self.workload.params
         return msgspec.structs.replace(params, speed=0.5) if slot in self.workload.slow else params
 
@@ -151,14 +153,14 @@ class Cluster:
             self._stranded.append(record)
             return
         turn = record.turn
-        sequence = sim_model.Sequence(record, turn.keys, turn.prompt_tokens, turn.output_tokens, record.generated)
+        sequence = SimSequence(record, turn.keys, turn.prompt_tokens, turn.output_tokens, record.generated)
         self.workers[slot].submit(sequence)
 
-    def first_token(self, sequence: sim_model.Sequence, at: float) -> None:
+    def first_token(self, sequence: SimSequence, at: float) -> None:
         record: Record = sequence.tag
         self.gateways[record.gateway].first_token(record, sequence, at)
 
-    def finished(self, sequence: sim_model.Sequence, at: float) -> None:
+    def finished(self, sequence: SimSequence, at: float) -> None:
         record: Record = sequence.tag
         record.ended_at = at
         self._open -= 1

@@ -11,7 +11,8 @@ from tests.bench.steering.traffic import BLOCK, Turn
 from topics.steering.approximate import OwnDecisions
 from topics.steering.policy import Policy
 from topics.steering.speed import SpeedLearner
-from workers.engines import sim_model
+from workers.engines.sim_model import SimWorker
+from workers.engines.sim_parts import Sequence as SimSequence
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ class _Gauges(msgspec.Struct, frozen=True):
 class Gateway:
     def __init__(
         self,
-        workers: Sequence[sim_model.SimWorker],
+        workers: Sequence[SimWorker],
         learners: Sequence[SpeedLearner],
         policy: Policy,
         variant: Variant,
@@ -104,7 +105,7 @@ class Gateway:
             self._own.record(str(slot), keys)
         return slot
 
-    def first_token(self, record: Record, sequence: sim_model.Sequence, at: float) -> None:
+    def first_token(self, record: Record, sequence: SimSequence, at: float) -> None:
         assert record.reservation
         if sequence.generated == record.generated + 1:
             self.index.first_token(record.reservation)
@@ -160,5 +161,5 @@ class Gateway:
         )
 
 
-def _gauges(worker: sim_model.SimWorker) -> _Gauges:
+def _gauges(worker: SimWorker) -> _Gauges:
     return _Gauges(worker.cache.blank, worker.cache.referenced, len(worker.waiting), len(worker.running))

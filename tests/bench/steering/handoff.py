@@ -4,7 +4,8 @@ from collections import deque
 
 from tests.bench.steering.gateway import Record
 from topics.steering.handoff import Queued, give_back
-from workers.engines.sim_model import Sequence, SimWorker
+from workers.engines.sim_model import SimWorker
+from workers.engines.sim_parts import Sequence
 
 EVERY_S = 0.5
 BOUND_S = 2.0

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from tests.bench.steering.traffic import Chat, Rung, Shape, chat, clients, grouped
-from workers.engines.sim_model import SimParams
+from workers.engines.sim_parts import SimParams
 
 # Published ladder of W1, (requests/s, seconds); the first rung warms up and is not counted.
 W1_LADDER = (

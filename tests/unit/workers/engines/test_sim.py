@@ -8,7 +8,7 @@ from tests.waiting import until
 from topics.steering.blocks import Namespace, begin, extend
 from workers.engine import Delta, End, EngineDied, Refused, Step
 from workers.engines.sim import SimEngine
-from workers.engines.sim_model import SimParams
+from workers.engines.sim_parts import SimParams
 
 NAMESPACE = Namespace("m")
 PARAMS = SimParams(blocks=64, block_tokens=4, step_base_s=0.01)

@@ -6,7 +6,8 @@ from collections.abc import Sequence as Row
 import msgspec
 import pytest
 
-from workers.engines.sim_model import Sequence, SimParams, SimWorker
+from workers.engines.sim_model import SimWorker
+from workers.engines.sim_parts import Sequence, SimParams
 
 # A step takes 10 ms + 1 ms per sequence + 1 ms per prefilled token; blocks of 4 tokens.
 PARAMS = SimParams(
