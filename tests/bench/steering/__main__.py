@@ -17,6 +17,16 @@ from topics.steering.policy import parse_policy
 ARMS = "random,round_robin,least_load,anchor,weighted_approximate,weighted,weighted_active,affinity_filter,affinity"
 
 
+NOTES = """\
+Arrivals are identical and information is equal for all arms. Without a mark, index and gauges are as they are now;
+`late`: index events 2 s late, own decisions at once; `gateways4`: four gateways that share no reservations and hear of
+the others by reports each second (ours shares them through Redis, so this is its worst case); `handoff`: workers give
+queued jobs back. Everything is the model of `workers/engines/sim_model.py`; its parameters have their sources beside
+them in `sim_parts.py`. The shapes of chat, w8b and closed and the speed of w2's workers are assumptions, in
+`tests/bench/steering/workloads.py`.
+"""
+
+
 def main() -> None:
     options = _options()
     rows = _resumed(options.json) if options.resume else []
@@ -79,8 +89,9 @@ def _write(folder: Path, rows: list[Row]) -> None:
     text = (
         "# Steering: every arm on every workload, by the worker model (sim)\n\n"
         f"Made by `{command}`.\n\n"
+        f"{NOTES}\n"
         "Mean output tokens/s over the ladder ± standard deviation over seeds (TTFT p90 at the top rung, s).\n\n"
-        f"{report.table(rows)}\n## Ours against the best rival of each workload\n\n{report.verdicts(rows)}"
+        f"{report.table(rows)}\n## Ours against its rivals\n\n{report.verdicts(rows)}"
     )
     (folder / "steering.md").write_text(text)
     report.plot_workloads(rows, folder / "steering_workloads.png")

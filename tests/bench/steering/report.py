@@ -1,6 +1,6 @@
 """The summary as a Markdown table, and the pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -29,23 +29,33 @@ def _cell(figure: Figure | None, best: float) -> str:
 
 
 def verdicts(rows: Iterable[Row], ours: str = "affinity") -> str:
-    """Where ours stands against the best rival of each workload, worse or better."""
+    """Where ours stands on each workload, worse or better."""
     summary = figures(rows)
     lines = [
-        "| workload | output / best rival | rival | TTFT p90 - best rival (s) | rival |",
-        "|---|---:|---|---:|---|",
+        "| workload | hit rate | output / best rival | TTFT p90 - best rival's, s | / 3/2/2 | at the top / round-robin |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for key in dict.fromkeys((each.workload, each.variant) for each in summary):
-        here = [each for each in summary if (each.workload, each.variant) == key]
-        own = [each for each in here if each.arm == ours]
-        rivals = [each for each in here if each.arm != ours]
-        if own and rivals:
-            out = max(rivals, key=lambda each: each.out_tokens_s)
-            wait = min(rivals, key=lambda each: each.ttft_p90_s)
-            ratio, gap = own[0].out_tokens_s / out.out_tokens_s, own[0].ttft_p90_s - wait.ttft_p90_s
-            name = key[0] if key[1] == "exact" else f"{key[0]}, {key[1]}"
-            lines.append(f"| {name} | {ratio:.3f} | {out.arm} | {gap:+.2f} | {wait.arm} |")
+        here = {each.arm: each for each in summary if (each.workload, each.variant) == key}
+        rivals = [each for each in here.values() if each.arm != ours]
+        if ours in here and rivals:
+            lines.append(_verdict(here[ours], here, rivals))
     return "\n".join(lines) + "\n"
+
+
+def _verdict(own: Figure, here: Mapping[str, Figure], rivals: Sequence[Figure]) -> str:
+    out = max(rivals, key=lambda each: each.out_tokens_s)
+    wait = min(rivals, key=lambda each: each.ttft_p90_s)
+    blend, blind = here.get("weighted"), here.get("round_robin")
+    cells = [
+        own.workload if own.variant == "exact" else f"{own.workload}, {own.variant}",
+        f"{own.hit_rate:.1%}",
+        f"{own.out_tokens_s / out.out_tokens_s:.3f} ({out.arm})",
+        f"{own.ttft_p90_s - wait.ttft_p90_s:+.2f} ({wait.arm} {wait.ttft_p90_s:.2f})",
+        f"{own.out_tokens_s / blend.out_tokens_s:.2f}" if blend else "-",
+        f"{own.top_out_tokens_s / blind.top_out_tokens_s:.2f}" if blind else "-",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def plot_ladder(rows: Sequence[Row], workload: str, path: Path) -> None:
