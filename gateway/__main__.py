@@ -11,6 +11,7 @@ from infra import log as logs
 from infra import settings as config
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
+from topics.steering.policy import UnknownPolicy
 
 EXIT_UNUSABLE, EXIT_TRY_AGAIN = 2, 1  # a supervisor starts the second one again
 
@@ -24,7 +25,7 @@ def main() -> int:
         settings = config.load()
         logs.setup(settings.log_level)
         uvloop.run(serve(settings))
-    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken) as error:
+    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, UnknownPolicy) as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
         return EXIT_UNUSABLE
     except ConnectionError as error:  # what is not there yet may come

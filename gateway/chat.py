@@ -23,6 +23,7 @@ from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
 from schemas.openai_request import ChatRequest
 from topics import plan
+from topics.steering.placer import Placed
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ class _Exchange:
             traceparent=caller.traceparent,
         )
         self._sent = False  # the job may be on its topic
+        self._placed: Placed | None = None
         self._answer = self._new_answer(send)
 
     def _new_answer(self, send: Send) -> Answer:
@@ -154,7 +156,8 @@ class _Exchange:
         job = plan.build(self._head, request, prompt_ids, max_tokens)
         self._sent = True
         headers = [("x-request-id", self._caller.request_id.encode()), *plan.headers(request)]
-        async with served.pool.sent(job, headers):
+        session = request.user or request.safety_identifier or ""
+        async with served.pool.sent(job, headers, session) as self._placed:
             await self._answer.pass_on(subscription)
 
     async def _interrupted(self, cause: Cause, subscription: Subscription) -> str:
@@ -216,10 +219,15 @@ class _Exchange:
         return self._chat.clock.monotonic() - self._began_s
 
     def _tell_route(self, last: Finished) -> Headers:
+        choice = self._placed.choice if self._placed else None
+        predicted = self._placed.predicted_tokens if self._placed else 0
         return [
             (b"openai-processing-ms", b"%d" % (self._elapsed_s() * 1_000)),
             (b"x-triptych-worker", last.worker.encode("latin-1", "replace")),
             (b"x-triptych-partition", b"%d" % last.partition),
+            (b"x-triptych-steering", choice.reason.encode() if choice else b""),
+            (b"x-triptych-predicted-tokens", b"%d" % predicted),
+            (b"x-triptych-cached-tokens", b"%d" % last.usage.cached),
         ]
 
     def _count(self, outcome: str) -> None:
@@ -229,3 +237,4 @@ class _Exchange:
             self._chat.metrics.tokens(
                 self._head.model, prompt=usage.prompt, cached=usage.cached, completion=usage.completion
             )
+            self._served.pool.answered(usage.completion)

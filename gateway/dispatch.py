@@ -1,7 +1,6 @@
 """Jobs on their way out: who serves which model right now, which worker gets the next job, and the send itself."""
 
 import asyncio
-import itertools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,8 +8,9 @@ from contextlib import asynccontextmanager
 
 from infra.ports import Leases, PoolView
 from schemas.jobs import GenerateJob
-from topics import names, steer
+from topics import names
 from topics.bus import Producer
+from topics.steering.placer import Placed, Placer
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +24,16 @@ _NOBODY = PoolView(owners={}, beats={})
 class Pool:
     """The workers of one model, as seen from this gateway."""
 
-    def __init__(self, model: str, partitions: int, leases: Leases, producer: Producer) -> None:
+    def __init__(self, model: str, partitions: int, leases: Leases, producer: Producer, placer: Placer) -> None:
         self.model = model
         self._topic = names.generate(model)
         self._partitions = partitions
         self._leases = leases
         self._producer = producer
+        self._placer = placer
         self._view = _NOBODY
         self._failures = 0
         self._sent: Counter[str] = Counter()  # to each worker, by this gateway, and not yet ended
-        self._tickets = itertools.count()
 
     @property
     def workers(self) -> int:
@@ -53,21 +53,26 @@ class Pool:
                 self._view = _NOBODY
 
     @asynccontextmanager
-    async def sent(self, job: GenerateJob, headers: list[tuple[str, bytes]]) -> AsyncIterator[None]:
+    async def sent(
+        self, job: GenerateJob, headers: list[tuple[str, bytes]], session: str = ""
+    ) -> AsyncIterator[Placed]:
         """Send the job to the worker that steering chooses; it counts as that worker's load while inside.
 
         Raises:
             TriptychError: overloaded, when the broker does not take it in time.
         """
-        choice = steer.choose(self._view, self._partitions, self._sent, next(self._tickets))
-        self._sent[choice.worker] += 1
+        placed = await self._placer.place(job, self._view, self._sent, session)
+        self._sent[placed.worker] += 1
         try:
-            await self._producer.send(
-                self._topic, job, partition=choice.partition, key=job.head.request_id.encode(), headers=headers
-            )
-            yield
+            key = job.head.request_id.encode()
+            await self._producer.send(self._topic, placed.job, partition=placed.partition, key=key, headers=headers)
+            yield placed
         finally:
-            self._sent[choice.worker] -= 1
+            self._sent[placed.worker] -= 1
+
+    def answered(self, completion_tokens: int) -> None:
+        """Steering expects answers as long as those it has seen."""
+        self._placer.answered(completion_tokens)
 
 
 class Pools:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import random
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,11 +25,15 @@ from infra.follower import RedisFollower
 from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
 from infra.metrics import Metrics
+from infra.prefix_index import PrefixIndex
 from infra.results import RedisResults
 from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import admin
 from topics.kafka import KafkaProducer
+from topics.steering.placer import IndexPlacer
+from topics.steering.policy import parse_policy
+from topics.steering.steerer import Steerer
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ class GatewayProcess:
     Raises:
         WrongManifest, ModelMissing, UnusableTokenizer: a served model cannot be served.
         PortTaken: somebody else listens there.
+        UnknownPolicy: the steering setting names none.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -54,6 +60,7 @@ class GatewayProcess:
         self._blobs = S3Blobs(settings)
         self._producer = KafkaProducer(settings.kafka, self._blobs)
         self._follower = RedisFollower(self._redis, settings.gateway_name, self._metrics, self._clock)
+        self._policy = parse_policy(settings.steering)
         self._models = ServedModels([self._served(one) for one in manifests.served(settings).values()])
         self._pools = Pools({pool.model: pool for pool in self._models.pools()})
         self._open = OpenRequests(settings.max_open_requests)
@@ -96,7 +103,9 @@ class GatewayProcess:
         variables = {f"{name}_token": text for name, text in special.items() if text}
         context = min(manifest.limits.context_tokens, files.max_context_tokens or manifest.limits.context_tokens)
         leases = RedisLeases(self._redis, manifest.id, clock=self._clock)
-        pool = Pool(manifest.id, manifest.partitions, leases, self._producer)
+        steerer = Steerer(PrefixIndex(self._redis, manifest.id), self._policy, random.Random())
+        placer = IndexPlacer(manifest, steerer, self._clock)
+        pool = Pool(manifest.id, manifest.partitions, leases, self._producer, placer)
         return Served(manifest, context, Renderer(files.chat_template, variables, tokenizer, self._clock), pool)
 
     def _services(self) -> Mapping[str, Check]:

@@ -66,6 +66,15 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     ignore_eos: bool = False
 
 
+class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where steering sent a job and why. `ticket` names the reservation, which the worker that runs it gives back."""
+
+    ticket: str
+    worker: str
+    predicted_tokens: int = 0  # of the prompt, that the worker's prefix cache was expected to hold
+    reason: str = ""
+
+
 class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
     """Tokens in; text and token ids out."""
 
@@ -73,6 +82,7 @@ class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=Tru
     prompt_ids: list[int]
     sampling: Sampling
     slip: list[Stop] = []
+    placement: Placement | None = None
 
 
 class Offloaded(msgspec.Struct, frozen=True, tag="offloaded"):

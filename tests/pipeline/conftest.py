@@ -25,6 +25,7 @@ from infra.memory import MemoryBlobs, MemoryFollower, MemoryHub, MemoryResults
 from infra.metrics import Metrics
 from schemas.manifest import Limits, Manifest, Source
 from tests.pipeline.scripted import OneWorker, ScriptedPool
+from topics.steering.placer import LeastLoadedPlacer
 
 MODEL = "tiny"
 DATA = Path(__file__).parent.parent / "data"
@@ -51,7 +52,9 @@ class Gateway:
             MODEL, Source("hf", repo="tests/tiny"), Limits(context_tokens=600, max_n=4, max_logprobs=5), created=7
         )
         renderer = Renderer(TEMPLATE, {}, ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes()), clock)
-        pool = Pool(MODEL, manifest.partitions, cast(Any, self.leases), self.pool)
+        pool = Pool(
+            MODEL, manifest.partitions, cast(Any, self.leases), self.pool, LeastLoadedPlacer(manifest.partitions)
+        )
         self.pools = Pools({MODEL: pool})
         models = ServedModels([Served(manifest, 600, renderer, pool)])
         self.chat = Chat("gw", models, self.follower, MemoryResults(self.hub), self.open, self.metrics, clock)

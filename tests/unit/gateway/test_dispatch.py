@@ -11,6 +11,7 @@ from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.signals import Beat
 from tests.waiting import until
+from topics.steering.placer import LeastLoadedPlacer
 
 
 class Producer:
@@ -43,7 +44,7 @@ JOB = GenerateJob(Head("r", "m", deadline_at=0, created_at=0, reply_to="gw"), [1
 
 
 def pool_of(leases: Any, producer: Any) -> Pool:
-    return Pool("m", 4, leases, producer)
+    return Pool("m", 4, leases, producer, LeastLoadedPlacer(4))
 
 
 async def test_a_burst_is_spread_by_what_was_sent_before_any_beat_tells() -> None:

@@ -22,7 +22,7 @@ from schemas.events import (
     TokenLogprob,
     Usage,
 )
-from schemas.jobs import DeadLetter, GenerateJob, Head, JsonObject, JsonSchema, Offloaded, Sampling, Stop
+from schemas.jobs import DeadLetter, GenerateJob, Head, JsonObject, JsonSchema, Offloaded, Placement, Sampling, Stop
 from schemas.refs import BlobRef
 from schemas.signals import Beat, Cancel
 
@@ -71,6 +71,9 @@ SAMPLES: dict[str, msgspec.Struct] = {
     "generate_full": GenerateJob(HEAD, [0, 1, 49_151], SAMPLING, [Stop("decode", "decode.image")]),
     "generate_least": GenerateJob(Head("r", "m", 2.0, 1.0, "gw"), [], Sampling(max_tokens=1)),
     "generate_json_object": GenerateJob(HEAD, [7], Sampling(max_tokens=1, constraint=JsonObject())),
+    "generate_placed": GenerateJob(
+        HEAD, [7], Sampling(max_tokens=1), [], Placement("chatcmpl-1", "worker-1", 1_504, "home")
+    ),
     "offloaded": Offloaded(REF),
     "dead_letter_full": DeadLetter(
         "undecodable", "why", "generate.m", 3, 42, 1_800_000_000.0, b"key", b"\xff", REF, [("h", b"v")]

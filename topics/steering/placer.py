@@ -1,0 +1,122 @@
+"""Where a job goes: block keys, a decision on the index, one of the chosen worker's partitions."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from infra.clock import Clock
+from infra.ports import Incarnation, PoolView
+from schemas.jobs import GenerateJob, Placement
+from schemas.manifest import Manifest
+from schemas.steering import Ask, Choice
+from topics import steer
+from topics.steering import namespaces
+from topics.steering.blocks import begin, extend
+from topics.steering.steerer import Steerer
+
+log = logging.getLogger(__name__)
+
+# Longer prompts are hashed in a thread: 100,000 tokens take milliseconds.
+INLINE_TOKENS = 16_384
+# A decision later than this is worth less than a guess.
+DECIDE_WITHIN_S = 1.0
+# The expected answer is a moving average of those seen; one newcomer counts this much.
+AVERAGE_SHARE = 0.05
+FIRST_GUESS_TOKENS = 256.0
+# After the deadline nobody gives a reservation back any more.
+GRACE_S = 5.0
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A job on its way: with its placement in it, to this partition, and the decision as it was made."""
+
+    job: GenerateJob
+    partition: int
+    worker: str  # its name; empty when nobody is there
+    choice: Choice
+
+    @property
+    def predicted_tokens(self) -> int:
+        """Of the prompt, that the worker's prefix cache is expected to hold."""
+        return self.job.placement.predicted_tokens if self.job.placement else 0
+
+
+class Placer(Protocol):
+    """Decides for the jobs of one model."""
+
+    async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
+        """Choose and reserve. `sent`: what this producer has sent to each worker and not seen end. Never fails."""
+        ...
+
+    def answered(self, completion_tokens: int) -> None:
+        """Learn from an answer how long answers are."""
+        ...
+
+
+class LeastLoadedPlacer:
+    """Without an index: what workers tell of their load, and what was sent to them since."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._tickets = itertools.count()
+
+    async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
+        chosen = steer.choose(view, self._partitions, sent, next(self._tickets))
+        return Placed(job, chosen.partition, chosen.worker, Choice(chosen.worker, chosen.reason, 0))
+
+    def answered(self, completion_tokens: int) -> None:
+        pass
+
+
+class IndexPlacer:
+    """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
+
+    def __init__(self, manifest: Manifest, steerer: Steerer, clock: Clock) -> None:
+        self._root = begin(namespaces.plain(manifest))
+        self._block_tokens = namespaces.block_tokens(manifest)
+        self._steerer = steerer
+        self._fallback = LeastLoadedPlacer(manifest.partitions)
+        self._clock = clock
+        self._expected_tokens = FIRST_GUESS_TOKENS
+        self._turns = itertools.count()
+
+    def answered(self, completion_tokens: int) -> None:
+        self._expected_tokens += AVERAGE_SHARE * (completion_tokens - self._expected_tokens)
+
+    async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
+        try:
+            async with asyncio.timeout(DECIDE_WITHIN_S):
+                choice = await self._decide(job, living(view), session)
+        except (ConnectionError, TimeoutError) as error:
+            log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
+            choice = None
+        if choice is None:
+            return await self._fallback.place(job, view, sent)
+        worker = choice.worker.rpartition(":")[0]
+        owned = sorted(number for number, owner in view.owners.items() if str(owner) == choice.worker)
+        placement = Placement(job.head.request_id, worker, choice.matched_blocks * self._block_tokens, choice.reason)
+        placed = msgspec.structs.replace(job, placement=placement)
+        return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice)
+
+    async def _decide(self, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
+        keys = await self._keys(job.prompt_ids)
+        ask = Ask(len(job.prompt_ids), len(keys), self._block_tokens, self._expected_tokens, session)
+        ttl_s = job.head.deadline_at - self._clock.now() + GRACE_S
+        return await self._steerer.place(job.head.request_id, ask, keys, workers, ttl_s)
+
+    async def _keys(self, prompt_ids: list[int]) -> list[bytes]:
+        if len(prompt_ids) <= INLINE_TOKENS:
+            return extend(self._root, prompt_ids, self._block_tokens).keys
+        chain = await asyncio.to_thread(extend, self._root, prompt_ids, self._block_tokens)
+        return chain.keys
+
+
+def living(view: PoolView) -> list[Incarnation]:
+    """Who owns partitions and has sent a beat of the same life."""
+    owners = {str(owner): owner for owner in view.owners.values()}
+    alive = {name: beat.epoch for name, beat in view.beats.items()}
+    return [owner for _, owner in sorted(owners.items()) if alive.get(owner.worker) == owner.epoch]
