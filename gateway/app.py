@@ -7,22 +7,31 @@ from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import decode, docs, errors, health, models
+from gateway import decode, docs, errors, health, models, trail
 from gateway.chat import TIMEOUT_HEADER, Caller, Chat, Timeouts
 from gateway.health import Health
 from gateway.request_ids import RequestIds
 from infra.metrics import Metrics
 
-EXPOSED_HEADERS = ["x-request-id", "openai-processing-ms", "x-triptych-worker", "x-triptych-partition", "retry-after"]
+EXPOSED_HEADERS = [
+    "x-request-id",
+    "openai-processing-ms",
+    "retry-after",
+    "x-triptych-worker",
+    "x-triptych-partition",
+    "x-triptych-steering",
+    "x-triptych-predicted-tokens",
+    "x-triptych-cached-tokens",
+]
 
 
 def build(
     chat: Chat, health_of: Health, metrics: Metrics, timeouts: Timeouts, max_body_bytes: int, cors_origins: list[str]
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
-    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.models), *health.routes(health_of, metrics)]
+    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.models), *trail.routes(chat.trails)]
     app = Litestar(
-        [*handlers, *docs.routes()],
+        [*handlers, *health.routes(health_of, metrics), *docs.routes()],
         exception_handlers={Exception: errors.handle},
         cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
         request_max_body_size=max_body_bytes,

@@ -15,6 +15,7 @@ from gateway.errors import Headers
 from gateway.exchange import RETRY_AFTER_S, Cause, Interrupt, Interrupted, OpenRequests, watch
 from gateway.models import Served, ServedModels
 from gateway.reply import Body, Chunks, ReplyHead
+from gateway.trail import Trails
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
@@ -23,7 +24,6 @@ from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
 from schemas.openai_request import ChatRequest
 from topics import plan
-from topics.steering.placer import Placed
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Chat:
         follower: Follower,
         results: Results,
         open_requests: OpenRequests,
+        trails: Trails,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -86,6 +87,7 @@ class Chat:
         self.models = models
         self.follower = follower
         self.results = results
+        self.trails = trails
         self.metrics = metrics
         self.clock = clock
         self._open = open_requests
@@ -127,7 +129,7 @@ class _Exchange:
             traceparent=caller.traceparent,
         )
         self._sent = False  # the job may be on its topic
-        self._placed: Placed | None = None
+        self._trail = chat.trails.begin(self._head)
         self._answer = self._new_answer(send)
 
     def _new_answer(self, send: Send) -> Answer:
@@ -157,7 +159,8 @@ class _Exchange:
         self._sent = True
         headers = [("x-request-id", self._caller.request_id.encode()), *plan.headers(request)]
         session = request.user or request.safety_identifier or ""
-        async with served.pool.sent(job, headers, session) as self._placed:
+        async with served.pool.sent(job, headers, session) as placed:
+            self._trail.placed(placed)
             await self._answer.pass_on(subscription)
 
     async def _interrupted(self, cause: Cause, subscription: Subscription) -> str:
@@ -213,27 +216,28 @@ class _Exchange:
             log.warning("%s could not be cancelled: %s", self._head.request_id, failure)
 
     def _first_token(self) -> None:
-        self._chat.metrics.first_token_after(self._head.model, self._elapsed_s())
+        self._trail.ttft_s = self._elapsed_s()
+        self._chat.metrics.first_token_after(self._head.model, self._trail.ttft_s)
 
     def _elapsed_s(self) -> float:
         return self._chat.clock.monotonic() - self._began_s
 
     def _tell_route(self, last: Finished) -> Headers:
-        choice = self._placed.choice if self._placed else None
-        predicted = self._placed.predicted_tokens if self._placed else 0
         return [
             (b"openai-processing-ms", b"%d" % (self._elapsed_s() * 1_000)),
             (b"x-triptych-worker", last.worker.encode("latin-1", "replace")),
             (b"x-triptych-partition", b"%d" % last.partition),
-            (b"x-triptych-steering", choice.reason.encode() if choice else b""),
-            (b"x-triptych-predicted-tokens", b"%d" % predicted),
+            (b"x-triptych-steering", self._trail.steering.encode()),
+            (b"x-triptych-predicted-tokens", b"%d" % self._trail.predicted_cached_tokens),
             (b"x-triptych-cached-tokens", b"%d" % last.usage.cached),
         ]
 
     def _count(self, outcome: str) -> None:
+        self._trail.outcome, self._trail.duration_s = outcome, self._elapsed_s()
         self._chat.metrics.request_ended(self._head.model, outcome)
         if isinstance(self._answer.last, Finished):
             usage = self._answer.last.usage
+            self._trail.finished(self._answer.last)
             self._chat.metrics.tokens(
                 self._head.model, prompt=usage.prompt, cached=usage.cached, completion=usage.completion
             )

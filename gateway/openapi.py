@@ -6,12 +6,13 @@ import msgspec
 
 from gateway.chat import TIMEOUT_HEADER
 from gateway.health import Readiness
+from gateway.trail import RequestTrail
 from schemas.errors import FAULTS, ErrorBody
 from schemas.openai_reply import ChatCompletion, ChatCompletionChunk, Model, ModelList
 from schemas.openai_request import ChatRequest
 
 VERSION = "0.1.0"
-_TYPES = (ChatRequest, ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Readiness)
+_TYPES = (ChatRequest, ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Readiness, RequestTrail)
 
 _EXAMPLE = {
     "model": "smollm2-135m",
@@ -36,6 +37,7 @@ def document() -> dict[str, Any]:
             "/v1/chat/completions": {"post": _chat(ref)},
             "/v1/models": {"get": _simple("listModels", "Models", "The models served here", ref["ModelList"])},
             "/v1/models/{model}": {"get": _model(ref)},
+            "/v1/requests/{request_id}": {"get": _trail(ref)},
             "/healthz": {"get": _simple("healthz", "Operation", "The process is alive", {"type": "object"})},
             "/readyz": {"get": _ready(ref)},
             "/metrics": {"get": _metrics()},
@@ -72,6 +74,14 @@ def _chat(ref: dict[str, Any]) -> dict[str, Any]:
         },
         "responses": {"200": answer, **_errors(ref, 400, 404, 413, 415, 429, 500, 503, 504)},
     }
+
+
+def _trail(ref: dict[str, Any]) -> dict[str, Any]:
+    summary = "What happened to a request, and why it went where it went"
+    operation = _simple("retrieveRequest", "Operation", summary, ref["RequestTrail"])
+    operation["parameters"] = [{"name": "request_id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    operation["responses"] |= _errors(ref, 404)
+    return operation
 
 
 def _model(ref: dict[str, Any]) -> dict[str, Any]:

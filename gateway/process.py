@@ -18,6 +18,7 @@ from gateway.models import Served, ServedModels
 from gateway.render import Renderer
 from gateway.server import listen, serve
 from gateway.tokens import ChatTokenizer
+from gateway.trail import Trails
 from infra import manifests, model_files, redis_client
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
@@ -84,7 +85,9 @@ class GatewayProcess:
     def _app(self) -> ASGIApp:
         settings, metrics = self._settings, self._metrics
         results = RedisResults(self._redis, metrics)
-        chat = Chat(settings.gateway_name, self._models, self._follower, results, self._open, metrics, self._clock)
+        chat = Chat(
+            settings.gateway_name, self._models, self._follower, results, self._open, Trails(), metrics, self._clock
+        )
         health = Health(self._services(), self._models.pools(), self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]

@@ -19,6 +19,7 @@ from gateway.models import Served, ServedModels
 from gateway.render import Renderer
 from gateway.server import listen, serve
 from gateway.tokens import ChatTokenizer
+from gateway.trail import Trails
 from infra.clock import SystemClock
 from infra.lifecycle import Life
 from infra.memory import MemoryBlobs, MemoryFollower, MemoryHub, MemoryResults
@@ -57,7 +58,7 @@ class Gateway:
         )
         self.pools = Pools({MODEL: pool})
         models = ServedModels([Served(manifest, 600, renderer, pool)])
-        self.chat = Chat("gw", models, self.follower, MemoryResults(self.hub), self.open, self.metrics, clock)
+        self.chat = Chat("gw", models, self.follower, MemoryResults(self.hub), self.open, Trails(), self.metrics, clock)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": MemoryBlobs().ping}
         health = Health(services, [pool], self.life)
         self.app = app.build(self.chat, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"])

@@ -146,3 +146,16 @@ async def test_browsers_of_other_origins_may_ask(gateway: Gateway) -> None:
     for response in (answered, refused, stream):
         assert response.headers["access-control-allow-origin"] == "*"
         assert "x-request-id" in response.headers["access-control-expose-headers"]
+
+
+async def test_a_request_tells_what_became_of_it(gateway: Gateway) -> None:
+    answer = await gateway.client().chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
+    async with gateway.http() as client:
+        told = (await client.get(f"/v1/requests/{answer.id}")).json()
+        missing = await client.get("/v1/requests/chatcmpl-none")
+    assert told["outcome"] == "finished"
+    assert (told["completion_tokens"], told["cached_tokens"], told["worker"]) == (3, 3, "worker-1")
+    assert told["steering"] == "least_loaded"
+    assert told["queue_s"] == 0.01
+    assert told["ttft_s"] <= told["duration_s"]
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")

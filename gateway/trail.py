@@ -1,0 +1,86 @@
+"""`GET /v1/requests/{id}`: what happened to a request and why (promise P9). Of this gateway's last requests."""
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from schemas.errors import TriptychError
+from schemas.events import Finished
+from schemas.jobs import Head
+from schemas.steering import Alternative
+from topics.steering.placer import Placed
+
+KEPT = 10_000
+# A decision among sixty workers has as many alternatives; the nearest ones tell why.
+ALTERNATIVES = 8
+
+
+class RequestTrail(msgspec.Struct, omit_defaults=True):
+    """One request. Times are seconds; token counts are of the prompt, except `completion_tokens`."""
+
+    id: str
+    model: str
+    created_at: float  # unix seconds
+    outcome: str = "open"  # open, finished, client_gone or an error code
+    streamed: bool = False
+    steering: str = ""  # why this worker
+    placed_worker: str = ""  # the one that steering chose
+    worker: str = ""  # the one that ran it
+    partition: int = -1
+    attempts: int = 0
+    queue_s: float | None = None  # accepted -> claimed by a worker
+    ttft_s: float | None = None
+    duration_s: float | None = None
+    prompt_tokens: int = 0
+    predicted_cached_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    alternatives: list[Alternative] = []  # other workers, and what choosing them would have cost
+
+    def placed(self, placed: Placed) -> None:
+        self.steering = placed.choice.reason
+        self.placed_worker = placed.worker
+        self.partition = placed.partition
+        self.prompt_tokens = len(placed.job.prompt_ids)
+        self.predicted_cached_tokens = placed.predicted_tokens
+        self.alternatives = sorted(placed.choice.alternatives, key=lambda one: one.cost)[:ALTERNATIVES]
+
+    def finished(self, last: Finished) -> None:
+        self.worker, self.partition = last.worker, last.partition
+        self.attempts, self.queue_s = last.attempt, last.queue_s
+        self.prompt_tokens, self.cached_tokens = last.usage.prompt, last.usage.cached
+        self.completion_tokens = last.usage.completion
+
+
+class Trails:
+    """The last KEPT requests, oldest out first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, RequestTrail] = OrderedDict()
+
+    def begin(self, head: Head) -> RequestTrail:
+        trail = RequestTrail(head.request_id, head.model, head.created_at, streamed=head.streamed)
+        self._kept[head.request_id] = trail
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return trail
+
+    def get(self, request_id: str) -> RequestTrail:
+        """Raises TriptychError: not_found."""
+        try:
+            return self._kept[request_id]
+        except KeyError:
+            known = f"this gateway knows its last {KEPT}"
+            raise TriptychError("not_found", f"No request {request_id[:100]!r}: {known}.", param="id") from None
+
+
+def routes(trails: Trails) -> list[HTTPRouteHandler]:
+    @get("/v1/requests/{request_id:str}", sync_to_thread=False)
+    def retrieve(request_id: FromPath[str]) -> Any:
+        return msgspec.to_builtins(trails.get(request_id))
+
+    return [retrieve]
