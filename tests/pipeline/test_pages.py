@@ -96,6 +96,7 @@ async def test_the_documentation_describes_every_route_and_every_field(gateway: 
         "/v1/chat/completions",
         "/v1/models",
         "/v1/models/{model}",
+        "/v1/requests/{request_id}",
         "/healthz",
         "/readyz",
         "/metrics",
