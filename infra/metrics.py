@@ -12,6 +12,13 @@
 | triptych_catch_ups_total       | counter   | reason         | a follower reads a stream: see infra/stream_reader.py  |
 | triptych_dead_letters_total    | counter   | reason         | a record goes to the dead-letter topic                 |
 | triptych_engine_restarts_total | counter   | model          | an engine that died is running again                   |
+| triptych_misplaced_jobs_total  | counter   | model          | a worker runs a job that steering meant for another    |
+| triptych_predicted_cached_tokens_total | counter | model    | a request ends: prompt tokens steering expected cached |
+| triptych_actual_cached_tokens_total | counter | model       | the same requests: prompt tokens that were cached      |
+| triptych_feed_lag_seconds      | gauge     | model          | now: age of the oldest cache event not in the index    |
+| triptych_feed_orphan_blocks    | gauge     | model          | now: cached blocks whose parent has not been told      |
+| triptych_feed_gaps_total       | counter   | model          | the engine's cache events are lost beyond replay       |
+| triptych_feed_skipped_blocks_total | counter | model, reason | cached blocks not indexed: see workers/block_map.py   |
 """
 
 from collections.abc import Callable
@@ -55,6 +62,26 @@ class Metrics:
             "triptych_engine_restarts", "Engines replaced after a death", ["model"], registry=registry
         )
 
+        self._misplaced = Counter(
+            "triptych_misplaced_jobs", "Jobs run by another worker than the one chosen", ["model"], registry=registry
+        )
+        self._predicted = Counter(
+            "triptych_predicted_cached_tokens", "Prompt tokens expected in the cache", ["model"], registry=registry
+        )
+        self._actual = Counter(
+            "triptych_actual_cached_tokens", "Prompt tokens found in the cache", ["model"], registry=registry
+        )
+        self._feed_lag = Gauge(
+            "triptych_feed_lag_seconds", "Age of the oldest event not yet in the index", ["model"], registry=registry
+        )
+        self._feed_orphans = Gauge(
+            "triptych_feed_orphan_blocks", "Cached blocks that wait for their parent", ["model"], registry=registry
+        )
+        self._feed_gaps = Counter("triptych_feed_gaps", "Cache events lost for good", ["model"], registry=registry)
+        self._feed_skipped = Counter(
+            "triptych_feed_skipped_blocks", "Cached blocks not in the index", ["model", "reason"], registry=registry
+        )
+
     def request_ended(self, model: str, outcome: str) -> None:
         self._requests.labels(model, outcome).inc()
 
@@ -86,6 +113,25 @@ class Metrics:
 
     def engine_restarted(self, model: str) -> None:
         self._engine_restarts.labels(model).inc()
+
+    def misplaced(self, model: str) -> None:
+        self._misplaced.labels(model).inc()
+
+    def cache_hit(self, model: str, *, predicted: int, actual: int) -> None:
+        """Prompt tokens, of one request."""
+        self._predicted.labels(model).inc(predicted)
+        self._actual.labels(model).inc(actual)
+
+    def watch_feed_by(self, model: str, lag_s: Callable[[], float], orphans: Callable[[], float]) -> None:
+        """Ask for both when the page is rendered."""
+        self._feed_lag.labels(model).set_function(lag_s)
+        self._feed_orphans.labels(model).set_function(orphans)
+
+    def feed_gap(self, model: str) -> None:
+        self._feed_gaps.labels(model).inc()
+
+    def blocks_skipped(self, model: str, reason: str, count: int) -> None:
+        self._feed_skipped.labels(model, reason).inc(count)
 
     def render(self) -> bytes:
         """The page that Prometheus reads, in its text format (CONTENT_TYPE)."""

@@ -1,12 +1,13 @@
-"""What a pool needs of an engine: five verbs. Engines know nothing of topics, Redis or requests' lives."""
+"""What a pool needs of an engine: six verbs. Engines know nothing of Kafka, Redis or requests' lives."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from schemas.events import FinishReason, TokenLogprob
 from schemas.jobs import GenerateJob
+from topics.steering.speed import Speed
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -31,12 +32,59 @@ Step = Delta | End
 
 
 class Load(msgspec.Struct, frozen=True):
-    """How full the engine is, for beats and metrics. Cheap to ask; never blocks."""
+    """How full and how fast the engine is, for beats, metrics and steering. Cheap to ask; never blocks."""
 
     running: int = 0
     waiting: int = 0
     kv_usage: float = 0.0  # 0..1
     tokens_per_s: float = 0.0
+    speed: Speed = Speed()  # learned from its own steps
+
+
+class CacheShape(msgspec.Struct, frozen=True):
+    """The engine's KV cache; an engine without one names the size by which it wants to be judged."""
+
+    total_blocks: int
+    block_tokens: int
+
+
+BlockHash = int | bytes
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Consecutive blocks of one prompt are in the cache now. `parent`: the block before the first; None at its start.
+
+    `extras`: for each block, or empty, what else went into its hash: strings (adapter, cache salt) and pairs of a media
+    digest and where that item begins, counted from the start of the block. `keys`: from an engine that counts in our
+    own block keys (topics.steering.blocks); it tells neither tokens nor their number.
+    """
+
+    hashes: Sequence[BlockHash]
+    parent: BlockHash | None
+    token_ids: Sequence[int]
+    block_tokens: int
+    extras: Sequence[Sequence[object] | None] = ()
+    keys: Sequence[bytes] = ()
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """These blocks have been evicted; one that had been stored twice is still there once."""
+
+    hashes: Sequence[BlockHash]
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """The cache is empty."""
+
+
+CacheEvent = Stored | Removed | Cleared
+
+
+class CacheBatch(msgspec.Struct, frozen=True):
+    """Changes of the cache, in order. `gap`: some before these are lost for good: what was known is worth nothing."""
+
+    events: Sequence[CacheEvent]
+    gap: bool = False
 
 
 class EngineDied(Exception):
@@ -56,6 +104,7 @@ class Engine(Protocol):
 
     name: str  # "vllm", "stub", ...; shown with every figure
     slots: int  # jobs it takes at once
+    cache: CacheShape  # final after start
 
     async def start(self, report: Callable[[str], None]) -> None:
         """Load and warm up; `report` gets a line per phase. Returns when a real request has run."""
@@ -70,6 +119,14 @@ class Engine(Protocol):
         ...
 
     def load(self) -> Load: ...
+
+    def cache_events(self) -> AsyncGenerator[CacheBatch]:
+        """What happens to the prefix cache, through all restarts, each of which is a Cleared.
+
+        One reader. Reading slowly, or not at all, never holds up the engine. An engine that caches nothing ends it at
+        once.
+        """
+        ...
 
     async def restart(self, report: Callable[[str], None]) -> None:
         """Replace a dead engine. Safe to call once per death; runs that were open have raised EngineDied."""

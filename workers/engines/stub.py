@@ -14,8 +14,11 @@ import msgspec
 from infra.clock import Clock, SystemClock
 from schemas.events import Alternative, TokenLogprob
 from schemas.jobs import GenerateJob
-from workers.engine import Delta, End, EngineDied, Load, Step
+from workers.engine import CacheBatch, CacheShape, Delta, End, EngineDied, Load, Step
 from workers.engines.rate import TokenRate
+
+# It caches nothing; this is the size by which steering judges it.
+CACHE = CacheShape(total_blocks=4_096, block_tokens=32)
 
 
 class _Run(msgspec.Struct, eq=False):
@@ -34,6 +37,7 @@ class StubEngine:
     """
 
     name = "stub"
+    cache = CACHE
 
     def __init__(
         self,
@@ -84,6 +88,10 @@ class StubEngine:
             kv_usage=min(1.0, len(self._open) / self.slots),
             tokens_per_s=self._rate.per_s(),
         )
+
+    async def cache_events(self) -> AsyncGenerator[CacheBatch]:
+        for nothing in list[CacheBatch]():
+            yield nothing
 
     def die(self) -> None:
         """What a crash of a real engine does: every open run ends with EngineDied, until `restart`."""

@@ -15,7 +15,7 @@ from infra import model_files, settings
 from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob, Head, JsonObject, Sampling
 from schemas.manifest import Manifest
-from workers.engine import EngineDied, Load, Step
+from workers.engine import CacheBatch, CacheShape, Cleared, EngineDied, Load, Step
 from workers.engines import vllm_sampling, vllm_settings
 from workers.engines.leash import Leash
 from workers.engines.token_bytes import TokenBytes
@@ -23,6 +23,7 @@ from workers.engines.vllm_output import Translator
 
 if TYPE_CHECKING:
     from workers.engines.vllm_backend import Live
+    from workers.engines.vllm_events import EventStream
     from workers.engines.vllm_load import LoadBoard
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class VllmEngine:
 
     def __init__(self, manifest: Manifest, path: Path, clock: Clock | None = None) -> None:
         self.slots = manifest.engine.cpu_max_running
+        self.cache = CacheShape(0, manifest.engine.cpu_block_tokens)
         self._manifest = manifest
         self._path = path
         self._clock = clock or SystemClock()
@@ -52,6 +54,8 @@ class VllmEngine:
         self._board: LoadBoard | None = None
         self._live: Live | None = None
         self._leash: Leash | None = None
+        self._events: EventStream | None = None
+        self._streams: asyncio.Queue[EventStream] = asyncio.Queue()  # of all lives, to be read in order
 
     async def start(self, report: Callable[[str], None]) -> None:
         report("importing vLLM")
@@ -89,12 +93,22 @@ class VllmEngine:
             return Load()
         return self._board.read(self._live.llm.get_num_unfinished_requests())
 
+    async def cache_events(self) -> AsyncGenerator[CacheBatch]:
+        while True:
+            stream = await self._streams.get()
+            async with aclosing(stream.batches()) as batches:
+                async for batch in batches:
+                    yield batch
+            yield CacheBatch([Cleared()])
+
     async def restart(self, report: Callable[[str], None]) -> None:
         report("stopping the old engine")
         await self.close()
         await self._bring_up(report)
 
     async def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
         live, self._live = self._live, None
         if self._backend is None or live is None:
             return
@@ -110,14 +124,18 @@ class VllmEngine:
         return self._backend, self._live
 
     async def _bring_up(self, report: Callable[[str], None]) -> None:
+        from workers.engines.vllm_events import EventStream
         from workers.engines.vllm_load import LoadBoard
 
         backend = self._backend
         assert backend is not None, "restart before start"
         arguments = vllm_settings.engine_args(self._manifest, self._path, self._gpu)
-        self._board = LoadBoard(self._clock)
+        self._board = LoadBoard(self._clock, vllm_settings.prior_speed(self._gpu))
+        self._events = EventStream()
+        self._streams.put_nowait(self._events)
         report(f"loading {self._manifest.id} on {'the GPU' if self._gpu else 'the CPU'}")
-        self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board)
+        self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board, self._events)
+        self.cache = backend.cache_shape(self._live)
         report("warming up")
         async with asyncio.timeout(_WARM_UP_S):
             await self._warm_up()

@@ -6,6 +6,7 @@ from typing import Any
 
 import psutil
 from vllm import AsyncEngineArgs, SamplingParams
+from vllm.config import KVEventsConfig
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.platforms import current_platform
@@ -15,7 +16,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from infra import settings
-from workers.engine import Refused
+from workers.engine import CacheShape, Refused
+from workers.engines.vllm_events import EventStream
 from workers.engines.vllm_load import BoardWriter, LoadBoard
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "VLLMValidationError", "tokens_input"]
@@ -40,19 +42,29 @@ def has_gpu() -> bool:
     return bool(current_platform.is_cuda_alike())
 
 
-def build(arguments: dict[str, Any], gpu: bool, board: LoadBoard) -> Live:
+def build(arguments: dict[str, Any], gpu: bool, board: LoadBoard, events: EventStream) -> Live:
     """Start the engine's processes and load the model. Blocks for seconds; callable from any thread."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    config = AsyncEngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
+    publishing = KVEventsConfig(
+        enable_kv_cache_events=True, endpoint=events.address, replay_endpoint=events.replay_address
+    )
+    config = AsyncEngineArgs(**arguments, kv_events_config=publishing).create_engine_config(UsageContext.ENGINE_CONTEXT)
     if not gpu:
         # A forked engine has torch and vLLM imported already: 7 s to start instead of 36. vLLM's CPU platform has just
         # set "spawn", hence only now. On a GPU vLLM's own choice stands: fork, or spawn once CUDA is initialised.
         settings.set_library_environment({"VLLM_WORKER_MULTIPROC_METHOD": "fork"}, override=True)
+    step_tokens = config.scheduler_config.max_num_batched_tokens
     llm = AsyncLLM.from_vllm_config(
-        config, stat_loggers=[lambda _config, _index: BoardWriter(board)], disable_log_stats=True
+        config, stat_loggers=[lambda _config, _index: BoardWriter(board, step_tokens)], disable_log_stats=True
     )
     started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     return Live(llm, started)
+
+
+def cache_shape(live: Live) -> CacheShape:
+    """As the engine has found it to be: by its memory, unless that was given."""
+    config = live.llm.vllm_config.cache_config
+    return CacheShape(config.num_gpu_blocks or 0, config.block_size)
 
 
 def shut_down(live: Live) -> None:

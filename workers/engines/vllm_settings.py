@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.manifest import Manifest
+from topics.steering.speed import Speed
 
 # Prompt tokens a CPU computes in one step beside the decodes. A step takes about a second per 200 of them, and all who
 # are streaming wait for it.
@@ -39,6 +40,13 @@ def engine_args(manifest: Manifest, path: Path, gpu: bool) -> dict[str, Any]:
         "kv_cache_memory_bytes": config.cpu_kv_bytes,
         "enforce_eager": True,  # compiling takes two minutes and wins a tenth
     }
+
+
+def prior_speed(gpu: bool) -> Speed:
+    """What to believe of an engine that has not run anything; a CPU's is of a model of 135M parameters on one core."""
+    if gpu:
+        return Speed()
+    return Speed(prefill_tokens_per_s=200.0, step_per_sequence_s=0.01, step_base_s=0.1)
 
 
 def cpu_threads(cores: int) -> int:

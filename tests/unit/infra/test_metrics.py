@@ -19,6 +19,11 @@ def counted() -> Metrics:
     one.caught_up("gap", 2)
     one.dead_letter("undecodable")
     one.engine_restarted("m")
+    one.misplaced("m")
+    one.cache_hit("m", predicted=64, actual=32)
+    one.watch_feed_by("m", lag_s=lambda: 0.5, orphans=lambda: 2)
+    one.feed_gap("m")
+    one.blocks_skipped("m", "orphan", 4)
     return one
 
 
