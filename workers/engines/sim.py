@@ -5,20 +5,39 @@ With `speedup` 10, ten seconds of the modelled worker pass in one: ten times the
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as Row
+from typing import cast
+from zlib import crc32
 
 import msgspec
 
 from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob
 from topics.steering.blocks import Namespace, begin, extend
-from workers.engine import Delta, End, EngineDied, Load, Refused, Step
+from topics.steering.speed import Speed, SpeedLearner
+from workers.engine import (
+    CacheBatch,
+    CacheEvent,
+    CacheShape,
+    Cleared,
+    Delta,
+    End,
+    EngineDied,
+    Load,
+    Refused,
+    Removed,
+    Step,
+    Stored,
+)
 from workers.engines.rate import TokenRate
-from workers.engines.sim_cache import CacheListener
+from workers.engines.sim_cache import Key
 from workers.engines.sim_model import SimWorker
 from workers.engines.sim_parts import Sequence, SimParams
 
 # The shortest sleep between two looks at the model, in real seconds: several modelled steps may pass in one.
 TICK_S = 0.005
+# Cache changes kept for a reader that lags.
+MAX_UNREAD = 100_000
 
 
 class _Run(msgspec.Struct, eq=False):
@@ -29,10 +48,43 @@ class _Run(msgspec.Struct, eq=False):
     emitted: int = 0
 
 
+class _Changes:
+    """Cache changes until they are read; too many unread are dropped and the reader is told so."""
+
+    def __init__(self) -> None:
+        self._events: list[CacheEvent] = []
+        self._gap = False
+        self._any = asyncio.Event()
+
+    def stored(self, keys: Row[Key], parent: Key | None) -> None:
+        ours = cast(Row[bytes], keys)
+        self._add(Stored(ours, cast(bytes | None, parent), (), 0, keys=ours))
+
+    def removed(self, keys: Row[Key]) -> None:
+        self._add(Removed(cast(Row[bytes], keys)))
+
+    def cleared(self) -> None:
+        self._add(Cleared())
+
+    async def batch(self) -> CacheBatch:
+        await self._any.wait()
+        self._any.clear()
+        events, self._events = self._events, []
+        gap, self._gap = self._gap, False
+        return CacheBatch(events, gap)
+
+    def _add(self, event: CacheEvent) -> None:
+        if len(self._events) >= MAX_UNREAD:
+            self._events.clear()
+            self._gap = True
+        self._events.append(event)
+        self._any.set()
+
+
 class SimEngine:
     """Serves what the model says, when it says so; every token is a made-up one.
 
-    Cache events go to `cache` in our own block keys (topics.steering.blocks under `namespace`), output included.
+    It counts in our own block keys (topics.steering.blocks under `namespace`), of answers too.
     """
 
     name = "sim"
@@ -40,15 +92,16 @@ class SimEngine:
     def __init__(
         self,
         params: SimParams,
-        cache: CacheListener,
         namespace: Namespace,
         speedup: float = 1.0,
         vocab_size: int = 49_152,
         clock: Clock | None = None,
     ) -> None:
         self.slots = 2 * params.max_sequences  # some wait inside, as they do in vLLM
+        self.cache = CacheShape(params.blocks, params.block_tokens)
         self._params = params
-        self._cache = cache
+        self._changes = _Changes()
+        self._learner = SpeedLearner(Speed())
         self._namespace = namespace
         self._speedup = speedup
         self._vocab_size = vocab_size
@@ -63,7 +116,7 @@ class SimEngine:
     async def start(self, report: Callable[[str], None]) -> None:
         report(f"sim engine: a model of time and memory, {self._speedup:g} times as fast; nothing is computed")
         self._began_at = self._clock.monotonic()
-        self._worker = SimWorker(self._params, self._cache, self)
+        self._worker = SimWorker(self._params, self._changes, self)
         self._driver = asyncio.create_task(self._drive())
 
     async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
@@ -94,12 +147,18 @@ class SimEngine:
         if worker is None:
             return Load()
         usage = worker.cache.referenced / self._params.blocks
-        return Load(len(worker.running), len(worker.waiting), usage, self._rate.per_s())
+        speed = self._learner.speed()
+        return Load(len(worker.running), len(worker.waiting), usage, self._rate.per_s(), speed)
+
+    async def cache_events(self) -> AsyncGenerator[CacheBatch]:
+        while True:
+            yield await self._changes.batch()
 
     def die(self) -> None:
         """What a crash of a real engine does: cache and runs are gone, until `restart`."""
         if self._driver is not None:
             self._driver.cancel()
+            self._changes.cleared()
         self._driver = self._worker = None
         for run in self._open:
             run.steps.put_nowait(None)
@@ -121,7 +180,8 @@ class SimEngine:
         """Nothing to do: the driver compares counts."""
 
     def step(self, seconds: float, prefilled_tokens: int, sequences: int) -> None:
-        """Nothing to do."""
+        """In the modelled worker's own time: a speed-up makes everything faster alike."""
+        self._learner.step(seconds, prefilled_tokens, sequences)
 
     def _refuse(self, job: GenerateJob) -> None:
         if job.sampling.n != 1:
@@ -139,7 +199,7 @@ class SimEngine:
 
     def _token_id(self, job: GenerateJob, number: int) -> int:
         """Different answers, so that no two requests share what they cache of them."""
-        return (hash(job.head.request_id) + 7_919 * number) % self._vocab_size
+        return (crc32(job.head.request_id.encode()) + 7_919 * number) % self._vocab_size
 
     def _now(self) -> float:
         return (self._clock.monotonic() - self._began_at) * self._speedup

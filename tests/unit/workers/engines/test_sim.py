@@ -6,7 +6,8 @@ import pytest
 from tests.unit.workers.engines.jobs import job
 from tests.waiting import until
 from topics.steering.blocks import Namespace, begin, extend
-from workers.engine import Delta, End, EngineDied, Refused, Step
+from workers.engine import CacheBatch, Cleared, Delta, End, EngineDied, Refused, Step, Stored
+from workers.engines import sim
 from workers.engines.sim import SimEngine
 from workers.engines.sim_parts import SimParams
 
@@ -14,28 +15,9 @@ NAMESPACE = Namespace("m")
 PARAMS = SimParams(blocks=64, block_tokens=4, step_base_s=0.01)
 
 
-class Cache:
-    def __init__(self) -> None:
-        self.keys: set[object] = set()
-
-    def stored(self, keys: Sequence[object], parent: object) -> None:
-        self.keys.update(keys)
-
-    def removed(self, keys: Sequence[object]) -> None:
-        self.keys.difference_update(keys)
-
-    def cleared(self) -> None:
-        self.keys.clear()
-
-
 @pytest.fixture
-def cache() -> Cache:
-    return Cache()
-
-
-@pytest.fixture
-async def engine(cache: Cache) -> AsyncIterator[SimEngine]:
-    made = SimEngine(PARAMS, cache, NAMESPACE, speedup=20.0)
+async def engine() -> AsyncIterator[SimEngine]:
+    made = SimEngine(PARAMS, NAMESPACE, speedup=20.0)
     await made.start(lambda line: None)
     yield made
     await made.close()
@@ -62,9 +44,32 @@ async def test_a_repeated_prompt_is_served_from_the_cache_and_says_so(engine: Si
     assert steps[-1] == End(10, 2, 8)
 
 
-async def test_cache_events_carry_our_own_keys(engine: SimEngine, cache: Cache) -> None:
+async def test_cache_events_carry_our_own_keys_and_a_death_is_a_clear(engine: SimEngine) -> None:
+    events = engine.cache_events()
     await collect(engine, list(range(10)), max_tokens=1)
-    assert cache.keys == set(extend(begin(NAMESPACE), list(range(10)), 4).keys)
+    keys = extend(begin(NAMESPACE), list(range(10)), 4).keys
+    batch = await anext(events)
+    assert [event for event in batch.events if isinstance(event, Stored)] == [Stored(keys, None, (), 0, keys=keys)]
+    engine.die()
+    assert await anext(events) == CacheBatch([Cleared()])
+    await events.aclose()
+
+
+async def test_changes_that_nobody_reads_are_dropped_and_the_reader_is_told(
+    engine: SimEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sim, "MAX_UNREAD", 3)
+    for number in range(5):
+        await collect(engine, [100 * number + one for one in range(9)], max_tokens=1)
+    batch = await anext(engine.cache_events())
+    assert batch.gap
+    assert len(batch.events) <= 3
+
+
+async def test_the_speed_of_the_modelled_worker_is_learned(engine: SimEngine) -> None:
+    for number in range(5):
+        await collect(engine, [100 * number + one for one in range(100)], max_tokens=20)
+    assert engine.load().speed.step_base_s == pytest.approx(PARAMS.step_base_s, rel=0.1)
 
 
 async def test_many_runs_at_once_all_end(engine: SimEngine) -> None:
