@@ -23,6 +23,10 @@ class EngineKeeper:
         self._ready.set()
         self._dead = asyncio.Event()
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
     async def ready(self) -> None:
         await self._ready.wait()
 

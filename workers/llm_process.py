@@ -26,6 +26,7 @@ from topics.partitions import LeasedConsumer
 from workers.attempt import Attempts
 from workers.engine_keeper import EngineKeeper
 from workers.engines import catalog
+from workers.job_queue import JobQueue
 from workers.loop import Loop
 from workers.options import WorkerOptions
 from workers.outbox import Outbox
@@ -86,7 +87,8 @@ class LlmProcess:
         )
         slots = self._slots or self._engine.slots
         listener = RedisSignals(self._redis)
-        loop = Loop(self._manifest.id, slots, consumer, listener, attempts, self._keeper, self._outbox)
+        queue = JobQueue()
+        loop = Loop(self._manifest.id, slots, consumer, listener, attempts, self._keeper, self._outbox, queue)
         exit_code = EXIT_OK
         try:
             await loop.run(life)

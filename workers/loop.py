@@ -12,12 +12,16 @@ from infra.ports import Signals
 from topics.bus import Delivery, PartitionConsumer
 from workers.attempt import Attempts
 from workers.engine_keeper import EngineKeeper
+from workers.job_queue import JobQueue
 from workers.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 # A request that a living worker runs is asked for again at this pace: its end, or its worker's, is then noticed.
 BUSY_POLL_S = 0.5
+# Jobs read ahead of the engine: enough to never let it wait and to hand some to an idle worker; the rest stays on the
+# topic, where the next owner finds it.
+READ_AHEAD = 16
 # After the drain's deadline, how long the last events may take to be stored.
 LAST_WORDS_S = 5.0
 
@@ -34,6 +38,7 @@ class Loop:
         attempts: Attempts,
         keeper: EngineKeeper,
         outbox: Outbox,
+        queue: JobQueue,
     ) -> None:
         self._model = model
         self._slots = slots
@@ -42,6 +47,7 @@ class Loop:
         self._attempts = attempts
         self._keeper = keeper
         self._outbox = outbox
+        self._queue = queue
         self._jobs: set[asyncio.Task[None]] = set()
         self._parked = 0  # deliveries that wait for another worker's attempt; they need no engine slot
         self._freed = asyncio.Event()
@@ -53,32 +59,51 @@ class Loop:
 
     async def run(self, life: Life) -> None:
         """Raises FencedOff (in a group) when a later life of this worker has begun."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
+            group = self._group
             helpers = [
                 group.create_task(self._outbox.run()),
                 group.create_task(self._keeper.run()),
                 group.create_task(self._listen()),
             ]
-            intake = group.create_task(self._take(group))
+            intake = group.create_task(self._take())
             await life.stopped()
             intake.cancel()
             await self._drain(life.deadline())
             for helper in helpers:
                 helper.cancel()
 
-    async def _take(self, group: asyncio.TaskGroup) -> None:
+    async def _take(self) -> None:
         while True:
             await self._keeper.ready()
-            room = self._slots - self.running
+            self._begin_jobs()
+            room = self._slots - self.running + READ_AHEAD - len(self._queue)
             if room <= 0:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             for delivery in await self._consumer.take(room):
-                task = group.create_task(self._serve(delivery))
-                self._jobs.add(task)
-                task.add_done_callback(self._jobs.discard)
-                task.add_done_callback(lambda _: self._freed.set())
+                self._queue.add(delivery)
+
+    def _begin_jobs(self) -> None:
+        """As many as there are slots for; none on an engine that is down, which would only cost them an attempt."""
+        while self.running < self._slots and self._keeper.is_ready and not self._draining:
+            if (delivery := self._queue.next()) is None:
+                return
+            if delivery.at.partition not in self._consumer.owned:
+                continue  # the lease was lost while it waited; the new owner has read it again
+            task = self._group.create_task(self._serve(delivery))
+            self._jobs.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, job: asyncio.Task[None]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled():  # cancelled: the whole loop is on its way out
+            self._slot_freed()
+
+    def _slot_freed(self) -> None:
+        self._freed.set()
+        self._begin_jobs()
 
     async def _serve(self, delivery: Delivery) -> None:
         """Try until the request has ended, here or elsewhere; then let the offset go.
@@ -101,7 +126,7 @@ class Loop:
 
     async def _park(self) -> None:
         self._parked += 1
-        self._freed.set()
+        self._slot_freed()
         try:
             await asyncio.sleep(BUSY_POLL_S)
         finally:
@@ -114,6 +139,7 @@ class Loop:
     async def _drain(self, deadline: Deadline) -> None:
         """Hand the partitions back first, so that others go on with what is queued; then finish what runs."""
         self._draining = True
+        self._queue.clear()  # not begun, so not ours any more: the next owner reads them again
         await self._consumer.retire()
         if self._jobs:
             log.info("draining %d requests, at most %.0f s", len(self._jobs), deadline.left_s())

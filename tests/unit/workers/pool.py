@@ -16,15 +16,26 @@ from topics.bus import Delivery, FencedOff, Position
 from workers.attempt import Attempts
 from workers.engine import Engine
 from workers.engine_keeper import EngineKeeper
+from workers.job_queue import JobQueue
 from workers.loop import Loop
 from workers.outbox import Outbox
 
 MODEL = "m"
 
 
-def job(request_id: str, *, tokens: int = 3, streamed: bool = False, lives_s: float = 60.0) -> GenerateJob:
+def job(
+    request_id: str, *, tokens: int = 3, streamed: bool = False, lives_s: float = 60.0, priority: int = 0
+) -> GenerateJob:
     now = SystemClock().now()
-    head = Head(request_id, MODEL, deadline_at=now + lives_s, created_at=now, reply_to="gw", streamed=streamed)
+    head = Head(
+        request_id,
+        MODEL,
+        deadline_at=now + lives_s,
+        created_at=now,
+        reply_to="gw",
+        streamed=streamed,
+        priority=priority,
+    )
     return GenerateJob(head, [1, 2, 3], Sampling(max_tokens=tokens, ignore_eos=True))
 
 
@@ -80,7 +91,8 @@ class Worker:
         metrics, outbox = Metrics(), Outbox(self.results)
         keeper = EngineKeeper(engine, metrics, MODEL)
         attempts = Attempts(self.me, self.results, engine, keeper, outbox, metrics, SystemClock(), max_attempts=3)
-        self.loop = Loop(MODEL, slots, self.consumer, MemorySignals(hub), attempts, keeper, outbox)
+        self.queue = JobQueue()
+        self.loop = Loop(MODEL, slots, self.consumer, MemorySignals(hub), attempts, keeper, outbox, self.queue)
 
     def events(self, request_id: str) -> list[Event]:
         return [event for batch in self.hub.request(MODEL, request_id).stream for event in batch.events]

@@ -14,6 +14,7 @@ from tests.waiting import until
 from topics.bus import FencedOff
 from workers.engine import Refused, Step
 from workers.engines.stub import StubEngine
+from workers.loop import READ_AHEAD
 
 
 def stub(step_s: float = 0.001, **more: object) -> StubEngine:
@@ -48,7 +49,28 @@ async def test_never_more_jobs_run_than_there_are_slots() -> None:
             highest = max(highest, worker.engine.load().running)
             await asyncio.sleep(0.001)
     assert highest == 2
-    assert max(worker.consumer.most_at_once) <= 2
+    assert max(worker.consumer.most_at_once) <= 2 + READ_AHEAD
+
+
+async def test_an_urgent_job_begins_before_others_that_came_first() -> None:
+    async with Worker(MemoryHub(), stub(0.01), slots=1).running() as worker:
+        worker.consumer.put(job("running", tokens=20))
+        await until(lambda: bool(worker.events("running")))
+        worker.consumer.put(job("batch", priority=10))
+        worker.consumer.put(job("urgent"))
+        await until(lambda: len(worker.queue) == 2)
+        await until(lambda: worker.ended("batch"))
+    assert worker.consumer.finished == ["running", "urgent", "batch"]
+
+
+async def test_what_has_not_begun_is_left_when_the_worker_drains() -> None:
+    async with Worker(MemoryHub(), stub(0.01), slots=1).running() as worker:
+        worker.consumer.put(job("running", tokens=20))
+        await until(lambda: bool(worker.events("running")))
+        worker.consumer.put(job("queued"))
+        await until(lambda: len(worker.queue) == 1)
+    assert worker.consumer.finished == ["running"]
+    assert worker.events("queued") == []
 
 
 async def test_a_job_read_twice_runs_once() -> None:
