@@ -14,6 +14,7 @@ Everything of one model lies under tri:{model}:ix: (the `index` rows of infra/ke
 | res:<ticket>   | hash   | one reservation: what is to be given back, and to which life                            |
 | due            | zset   | tickets by the time at which nobody will give them back any more                        |
 | version        | string | number of reservations ever made                                                        |
+| swept          | string | a short while: somebody has just looked for lives that are over                         |
 
 Rows expire after hours without a write and are at most what the workers hold plus what is promised. A promise stands
 until its request ends: until then the worker cannot evict those blocks.
@@ -78,6 +79,8 @@ class PrefixIndex:
         self._release = _Script(redis, "index_rows", "index_release")
         self._register = _Script(redis, "index_rows", "index_register")
         self._retire = _Script(redis, "index_rows", "index_retire")
+        self._alive = keys.alive(model, "")
+        self._sweep = _Script(redis, "index_rows", "index_sweep")
         self._clean = _Script(redis, "index_rows", "index_clean")
         self._apply = _Script(redis, "index_rows", "index_apply")
         self._report = _Script(redis, "index_rows", "index_report")
@@ -94,6 +97,14 @@ class PrefixIndex:
     async def retire(self, me: Incarnation) -> bool:
         """End a life: anybody may, who knows that its lease is gone. False if it had ended."""
         return bool(await self._retire([self.prefix], [str(me)]))
+
+    async def sweep(self, pause_s: float = 1.0) -> int | None:
+        """End all lives whose lease is gone; how many. None when somebody has done so within `pause_s`.
+
+        A worker that was only slow to renew finds its life ended, registers again and tells all it holds.
+        """
+        ended = int(await self._sweep([self.prefix], [self._alive, int(pause_s * 1000)]))
+        return None if ended < 0 else ended
 
     async def clean(self) -> int:
         """Clear up to CLEAN_ROWS rows of ended lives; returns about how many are left."""

@@ -10,13 +10,14 @@ from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import AppendState, Claim, Incarnation, Results
 from schemas.errors import Code
-from schemas.events import Cancelled, Event, Failed, Finished
+from schemas.events import Cancelled, Event, Failed, Finished, Token
 from schemas.jobs import GenerateJob
 from topics.bus import Delivery
 from workers import llm, retry
 from workers.engine import Engine, EngineDied, Refused
 from workers.engine_keeper import EngineKeeper
 from workers.outbox import Account, Outbox
+from workers.reservations import Reservations
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Attempts:
         engine: Engine,
         keeper: EngineKeeper,
         outbox: Outbox,
+        reservations: Reservations,
         metrics: Metrics,
         clock: Clock,
         max_attempts: int,
@@ -81,6 +83,7 @@ class Attempts:
         self._engine = engine
         self._keeper = keeper
         self._outbox = outbox
+        self._reservations = reservations
         self._metrics = metrics
         self._clock = clock
         self._max_attempts = max_attempts
@@ -98,6 +101,12 @@ class Attempts:
 
     async def make(self, delivery: Delivery) -> Outcome:
         """Claim the request and, if it is ours, run it to its end."""
+        outcome = await self._make(delivery)
+        if outcome in ("ended", "left"):
+            self._reservations.ended(delivery.job)
+        return outcome
+
+    async def _make(self, delivery: Delivery) -> Outcome:
         job = delivery.job
         claim = await self._claim(job)
         match retry.on_claim(job.head, claim, self._clock.now()):
@@ -116,6 +125,7 @@ class Attempts:
 
     async def _run(self, delivery: Delivery, claim: Claim) -> Outcome:
         job, running = delivery.job, Running()
+        self._reservations.began(job)
         account = Account(job.head, claim.attempt, claim.last_seq, lambda state: self._on_state(running, state))
         self._running[job.head.request_id] = running
         try:
@@ -127,6 +137,9 @@ class Attempts:
             return "ended"
         if isinstance(last, str):
             return await self._go_again(job, account, last)
+        if isinstance(last, Finished) and job.placement:
+            predicted, actual = job.placement.predicted_tokens, last.usage.cached
+            self._metrics.cache_hit(job.head.model, predicted=predicted, actual=actual)
         return await self._last_word(account, last)
 
     def _on_state(self, running: Running, state: AppendState) -> None:
@@ -146,7 +159,7 @@ class Attempts:
                 async for event in events:
                     if isinstance(event, Finished):
                         return event
-                    await self._outbox.put(account, event)
+                    await self._send(job, account, event)
             return self._failed(account, "engine_no_end", "the engine stopped without an end")
         except Refused as refusal:
             return self._failed(account, "invalid_request", str(refusal), refusal.param)
@@ -164,6 +177,11 @@ class Attempts:
         except Exception:
             log.exception("request %s failed", job.head.request_id)
             return self._failed(account, "internal", "the worker failed on this request")
+
+    async def _send(self, job: GenerateJob, account: Account, event: Event) -> None:
+        if isinstance(event, Token):
+            self._reservations.emitted(job)
+        await self._outbox.put(account, event)
 
     def _stopped(
         self, job: GenerateJob, claim: Claim, account: Account, running: Running

@@ -1,5 +1,6 @@
 """One LLM worker process: builds every part, starts them in order, and takes them down in the reverse one."""
 
+import asyncio
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
 from infra.manifests import find
 from infra.metrics import Metrics
+from infra.prefix_index import PrefixIndex
 from infra.results import RedisResults
 from infra.settings import Settings
 from infra.signals import RedisSignals
@@ -30,6 +32,7 @@ from workers.job_queue import JobQueue
 from workers.loop import Loop
 from workers.options import WorkerOptions
 from workers.outbox import Outbox
+from workers.presence import Presence
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +73,21 @@ class LlmProcess:
             consumer = self._consumer()
             parts.push_async_callback(consumer.close)
             await consumer.start()
+            index = PrefixIndex(self._redis, self._manifest.id)
+            presence = Presence(index, self._manifest, consumer.me, self._engine, self._metrics, self._clock)
+            parts.push_async_callback(presence.close)
             self._phase = ""
             log.info("%s serves %s as %s", self._engine.name, self._manifest.id, consumer.me)
-            return await self._serve(consumer, life)
+            return await self._serve(consumer, presence, life)
 
-    async def _serve(self, consumer: PartitionConsumer, life: Life) -> int:
+    async def _serve(self, consumer: PartitionConsumer, presence: Presence, life: Life) -> int:
         attempts = Attempts(
             consumer.me,
             self._results,
             self._engine,
             self._keeper,
             self._outbox,
+            presence.reservations,
             self._metrics,
             self._clock,
             self._settings.max_attempts,
@@ -91,9 +98,12 @@ class LlmProcess:
         loop = Loop(self._manifest.id, slots, consumer, listener, attempts, self._keeper, self._outbox, queue)
         exit_code = EXIT_OK
         try:
-            await loop.run(life)
-        except* FencedOff as fenced:
-            log.error("this process stops: %s", fenced.exceptions[0])
+            async with asyncio.TaskGroup() as group:
+                beside = group.create_task(presence.run())
+                await loop.run(life)
+                beside.cancel()
+        except* FencedOff:
+            log.error("this process stops: a later life of %s has begun", consumer.me.worker)
             exit_code = EXIT_FENCED
         return exit_code
 

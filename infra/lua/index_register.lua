@@ -10,9 +10,7 @@ for i = 1, #all, 2 do
   local name, other = string.match(all[i], '^(.*):(%d+)$')
   if name == ARGV[1] then
     if tonumber(other) > epoch then return -1 end
-    redis.call('HDEL', P .. 'slots', all[i])
-    redis.call('DEL', P .. 'w:' .. all[i + 1], P .. 'fam:' .. all[i + 1])
-    redis.call('SADD', P .. 'dirty', all[i + 1])
+    end_life(all[i], all[i + 1])
   end
 end
 for _, slot in ipairs(redis.call('SMEMBERS', P .. 'dirty')) do taken[tonumber(slot)] = true end

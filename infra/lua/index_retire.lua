@@ -2,7 +2,5 @@
 -- ARGV  1 incarnation
 local slot = redis.call('HGET', P .. 'slots', ARGV[1])
 if not slot then return 0 end
-redis.call('HDEL', P .. 'slots', ARGV[1])
-redis.call('DEL', P .. 'w:' .. slot, P .. 'fam:' .. slot)
-redis.call('SADD', P .. 'dirty', slot)
+end_life(ARGV[1], slot)
 return 1

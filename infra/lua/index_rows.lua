@@ -11,6 +11,13 @@ local function now_ms()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- Its rows and reservations stop counting at once; its slot is used again once its rows are gone.
+local function end_life(life, slot)
+  redis.call('HDEL', P .. 'slots', life)
+  redis.call('DEL', P .. 'w:' .. slot, P .. 'fam:' .. slot)
+  redis.call('SADD', P .. 'dirty', slot)
+end
+
 local function cut(packed)
   local keys, count = {}, 0
   for at = 1, #packed, KEY_BYTES do

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from infra.clock import SystemClock
 from infra.lifecycle import Life
@@ -19,6 +19,7 @@ from workers.engine_keeper import EngineKeeper
 from workers.job_queue import JobQueue
 from workers.loop import Loop
 from workers.outbox import Outbox
+from workers.reservations import Reservations
 
 MODEL = "m"
 
@@ -90,9 +91,17 @@ class Worker:
         self.life = Life(drain_s)
         metrics, outbox = Metrics(), Outbox(self.results)
         keeper = EngineKeeper(engine, metrics, MODEL)
-        attempts = Attempts(self.me, self.results, engine, keeper, outbox, metrics, SystemClock(), max_attempts=3)
+        self.reservations = Reservations(name, self._release, metrics)
+        self.released: list[tuple[list[str], list[str]]] = []
+        attempts = Attempts(
+            self.me, self.results, engine, keeper, outbox, self.reservations, metrics, SystemClock(), max_attempts=3
+        )
         self.queue = JobQueue()
         self.loop = Loop(MODEL, slots, self.consumer, MemorySignals(hub), attempts, keeper, outbox, self.queue)
+
+    async def _release(self, first_tokens: Sequence[str], ended: Sequence[str]) -> int:
+        self.released.append((list(first_tokens), list(ended)))
+        return len(ended)
 
     def events(self, request_id: str) -> list[Event]:
         return [event for batch in self.hub.request(MODEL, request_id).stream for event in batch.events]
