@@ -11,6 +11,7 @@
 | triptych_appends_total         | counter   | state          | per batch appended: stored, cancelled, fenced, ended   |
 | triptych_catch_ups_total       | counter   | reason         | a follower reads a stream: see infra/stream_reader.py  |
 | triptych_dead_letters_total    | counter   | reason         | a record goes to the dead-letter topic                 |
+| triptych_handed_off_jobs_total | counter   | model          | a worker gives a queued job back to steering           |
 | triptych_engine_restarts_total | counter   | model          | an engine that died is running again                   |
 | triptych_misplaced_jobs_total  | counter   | model          | a worker runs a job that steering meant for another    |
 | triptych_predicted_cached_tokens_total | counter | model    | a request ends: prompt tokens steering expected cached |
@@ -57,6 +58,9 @@ class Metrics:
         )
         self._dead_letters = Counter(
             "triptych_dead_letters", "Records nobody could handle", ["reason"], registry=registry
+        )
+        self._handed_off = Counter(
+            "triptych_handed_off_jobs", "Queued jobs given back to steering", ["model"], registry=registry
         )
         self._engine_restarts = Counter(
             "triptych_engine_restarts", "Engines replaced after a death", ["model"], registry=registry
@@ -110,6 +114,9 @@ class Metrics:
 
     def dead_letter(self, reason: str) -> None:
         self._dead_letters.labels(reason).inc()
+
+    def handed_off(self, model: str) -> None:
+        self._handed_off.labels(model).inc()
 
     def engine_restarted(self, model: str) -> None:
         self._engine_restarts.labels(model).inc()

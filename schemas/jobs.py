@@ -73,6 +73,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str
     predicted_tokens: int = 0  # of the prompt, that the worker's prefix cache was expected to hold
     reason: str = ""
+    hops: int = 0  # how often a worker has given it back before
 
 
 class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):

@@ -10,6 +10,7 @@ class JobQueue:
 
     def __init__(self) -> None:
         self._waiting: list[Delivery] = []
+        self.begun = 0  # how many have left to begin, ever
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -23,7 +24,10 @@ class JobQueue:
         self._waiting.sort(key=lambda one: one.job.head.priority)  # stable: arrival decides among equals
 
     def next(self) -> Delivery | None:
-        return self._waiting.pop(0) if self._waiting else None
+        if not self._waiting:
+            return None
+        self.begun += 1
+        return self._waiting.pop(0)
 
     def remove(self, delivery: Delivery) -> bool:
         """False when it has begun meanwhile."""

@@ -49,7 +49,10 @@ class Placer(Protocol):
     """Decides for the jobs of one model."""
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
-        """Choose and reserve. `sent`: what this producer has sent to each worker and not seen end. Never fails."""
+        """Choose and reserve. `sent`: what this producer has sent to each worker and not seen end. Never fails.
+
+        A job that has a placement already is one that its worker gives back: it counts a hop more.
+        """
         ...
 
     def answered(self, completion_tokens: int) -> None:
@@ -66,6 +69,7 @@ class LeastLoadedPlacer:
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
         chosen = steer.choose(view, self._partitions, sent, next(self._tickets))
+        job = msgspec.structs.replace(job, placement=None)  # an earlier one names a reservation that is given back
         return Placed(job, chosen.partition, chosen.worker, Choice(chosen.worker, chosen.reason, 0))
 
     def answered(self, completion_tokens: int) -> None:
@@ -88,9 +92,11 @@ class IndexPlacer:
         self._expected_tokens += AVERAGE_SHARE * (completion_tokens - self._expected_tokens)
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
+        hops = job.placement.hops + 1 if job.placement else 0
+        ticket = f"{job.head.request_id}#{hops}" if hops else job.head.request_id
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
-                choice = await self._decide(job, living(view), session)
+                choice = await self._decide(ticket, job, living(view), session)
         except (ConnectionError, TimeoutError) as error:
             log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
             choice = None
@@ -98,15 +104,15 @@ class IndexPlacer:
             return await self._fallback.place(job, view, sent)
         worker = choice.worker.rpartition(":")[0]
         owned = sorted(number for number, owner in view.owners.items() if str(owner) == choice.worker)
-        placement = Placement(job.head.request_id, worker, choice.matched_blocks * self._block_tokens, choice.reason)
+        placement = Placement(ticket, worker, choice.matched_blocks * self._block_tokens, choice.reason, hops)
         placed = msgspec.structs.replace(job, placement=placement)
         return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice)
 
-    async def _decide(self, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
+    async def _decide(self, ticket: str, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
         keys = await self._keys(job.prompt_ids)
         ask = Ask(len(job.prompt_ids), len(keys), self._block_tokens, self._expected_tokens, session)
         ttl_s = job.head.deadline_at - self._clock.now() + GRACE_S
-        return await self._steerer.place(job.head.request_id, ask, keys, workers, ttl_s)
+        return await self._steerer.place(ticket, ask, keys, workers, ttl_s)
 
     async def _keys(self, prompt_ids: list[int]) -> list[bytes]:
         if len(prompt_ids) <= INLINE_TOKENS:

@@ -74,6 +74,9 @@ SAMPLES: dict[str, msgspec.Struct] = {
     "generate_placed": GenerateJob(
         HEAD, [7], Sampling(max_tokens=1), [], Placement("chatcmpl-1", "worker-1", 1_504, "home")
     ),
+    "generate_handed_off": GenerateJob(
+        HEAD, [7], Sampling(max_tokens=1), [], Placement("chatcmpl-1#1", "worker-2", 32, "cold", 1)
+    ),
     "offloaded": Offloaded(REF),
     "dead_letter_full": DeadLetter(
         "undecodable", "why", "generate.m", 3, 42, 1_800_000_000.0, b"key", b"\xff", REF, [("h", b"v")]
