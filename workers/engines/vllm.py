@@ -53,7 +53,7 @@ class VllmEngine:
         self._backend: ModuleType | None = None
         self._board: LoadBoard | None = None
         self._live: Live | None = None
-        self._leash: Leash | None = None
+        self._leash = Leash()
         self._events: EventStream | None = None
         self._streams: asyncio.Queue[EventStream] = asyncio.Queue()  # of all lives, to be read in order
 
@@ -63,8 +63,6 @@ class VllmEngine:
         self._gpu = self._backend.has_gpu()
         if self._gpu:
             self.slots = self._manifest.engine.max_running
-        if self._leash is None:
-            self._leash = Leash()
         await self._bring_up(report)
 
     async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
@@ -134,7 +132,8 @@ class VllmEngine:
         self._events = EventStream()
         self._streams.put_nowait(self._events)
         report(f"loading {self._manifest.id} on {'the GPU' if self._gpu else 'the CPU'}")
-        self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board, self._events)
+        with self._leash.held():
+            self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board, self._events)
         self.cache = backend.cache_shape(self._live)
         report("warming up")
         async with asyncio.timeout(_WARM_UP_S):

@@ -12,7 +12,7 @@ from tests.waiting import until
 # A parent with a child and a grandchild, forked as vLLM forks its engine and that its worker. It prints their ids, and
 # then each signal that one of them hears.
 PARENT = """
-import asyncio, multiprocessing, os, signal, time
+import asyncio, multiprocessing, os, signal, subprocess, time
 from workers.engines.leash import Leash
 
 def say(*words):
@@ -32,10 +32,12 @@ async def main():
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, say, "parent: TERM")
     loop.add_signal_handler(signal.SIGUSR1, say, "parent: USR1")
-    Leash()
+    leash = Leash()
     context = multiprocessing.get_context("fork")
     ids = context.SimpleQueue()
-    context.Process(target=child, args=(ids,)).start()
+    with leash.held():
+        context.Process(target=child, args=(ids,)).start()
+    subprocess.run(["true"], start_new_session=True, preexec_fn=lambda: None, check=True)
     say(*ids.get())
     await asyncio.Event().wait()
 
@@ -75,6 +77,12 @@ async def test_a_signal_to_the_child_is_not_heard_by_the_parent() -> None:
         assert parent.stdout.readline() == "child: TERM\n"
         parent.send_signal(signal.SIGUSR1)  # the parent hears signals in order: an earlier one would be printed first
         assert parent.stdout.readline() == "parent: USR1\n"
+
+
+async def test_a_program_started_while_it_is_not_held_may_begin_a_session() -> None:
+    with family() as (parent, children):  # the parent starts one, and would have died of it before it prints
+        assert len(children) == 2
+        assert parent.poll() is None
 
 
 async def test_children_are_in_process_groups_of_their_own() -> None:
