@@ -130,11 +130,11 @@ class VllmEngine:
         arguments = vllm_settings.engine_args(self._manifest, self._path, self._gpu)
         self._board = LoadBoard(self._clock, vllm_settings.prior_speed(self._gpu))
         self._events = EventStream()
-        self._streams.put_nowait(self._events)
         report(f"loading {self._manifest.id} on {'the GPU' if self._gpu else 'the CPU'}")
         with self._leash.held():
             self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board, self._events)
         self.cache = backend.cache_shape(self._live)
+        self._streams.put_nowait(self._events)
         report("warming up")
         async with asyncio.timeout(_WARM_UP_S):
             await self._warm_up()
