@@ -48,7 +48,11 @@ app.add_typer(worker_app, name="worker")
 
 Home = Annotated[Path, typer.Option(help="Folder of the stack's data, logs and stack.json.", envvar="TRIPTYCH_HOME")]
 Engine = Annotated[
-    Literal["vllm", "stub"], typer.Option(help="vllm: the real model. stub: made-up tokens, for trying the pipeline.")
+    Literal["vllm", "stub", "sim"],
+    typer.Option(
+        help="vllm: the real model. stub: made-up tokens, for trying the pipeline. sim: made-up tokens at the pace and "
+        "with the cache of a modelled GPU worker."
+    ),
 ]
 
 

@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid
     metrics_port: Port = 0  # a worker's /metrics and /healthz; 0 = a free port
     steering: str = "affinity"  # policy[:key=value,...]; see topics/steering/policy.py
+    ttft_bound_s: Positive = 10  # a queued job that would wait longer for its first token goes to an idle worker
     max_body_bytes: Positive = 4 << 20  # request body limit
     max_open_requests: Positive = 8_192  # per gateway; past it 429
     default_deadline_s: Positive = 600  # how long a request may take when its header does not say

@@ -8,6 +8,7 @@ from infra import log as logs
 from infra import settings as config
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
+from topics.steering.policy import UnknownPolicy
 from workers.llm_process import serve
 from workers.options import WorkerOptions
 
@@ -19,15 +20,16 @@ def options(argv: list[str]) -> WorkerOptions:
     pools = parser.add_subparsers(dest="pool", required=True)
     llm = pools.add_parser("llm", help="tokens in; text and token ids out")
     llm.add_argument("--model", required=True, help="id of a served model (see `triptych models list`)")
-    llm.add_argument("--engine", choices=["vllm", "stub"], default="vllm", help="stub: no model, for tests")
+    llm.add_argument("--engine", choices=["vllm", "stub", "sim"], default="vllm", help="stub, sim: no model")
     llm.add_argument("--slots", type=int, default=0, help="jobs taken at once; 0 = what the engine takes")
     llm.add_argument("--step-ms", type=float, default=20.0, help="stub only: milliseconds a token")
     llm.add_argument(
         "--first-ms", type=float, help="stub only: milliseconds to the first token; as --step-ms if not given"
     )
+    llm.add_argument("--speedup", type=float, default=1.0, help="sim only: how much faster than the modelled worker")
     given = parser.parse_args(argv)
     first_s = None if given.first_ms is None else given.first_ms / 1000
-    return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000, first_s)
+    return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000, first_s, given.speedup)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = config.load()
         logs.setup(settings.log_level)
         return asyncio.run(serve(settings, given))
-    except (config.WrongSetting, WrongManifest, ModelMissing) as error:
+    except (config.WrongSetting, WrongManifest, ModelMissing, UnknownPolicy) as error:
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
         return EXIT_UNUSABLE
     except (ConnectionError, LookupError) as error:  # what is not there yet may come

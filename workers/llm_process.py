@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -25,9 +26,13 @@ from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
 from topics.opener import Opener
 from topics.partitions import LeasedConsumer
+from topics.steering.placer import IndexPlacer
+from topics.steering.policy import parse_policy
+from topics.steering.steerer import Steerer
 from workers.attempt import Attempts
 from workers.engine_keeper import EngineKeeper
 from workers.engines import catalog
+from workers.handoff import HandOff
 from workers.job_queue import JobQueue
 from workers.loop import Loop
 from workers.options import WorkerOptions
@@ -55,6 +60,9 @@ class LlmProcess:
         self._producer = KafkaProducer(settings.kafka, self._blobs)
         self._outbox = Outbox(self._results)
         self._keeper = EngineKeeper(self._engine, self._metrics, self._manifest.id)
+        self._queue = JobQueue()
+        self._index = PrefixIndex(self._redis, self._manifest.id)
+        self._leases = RedisLeases(self._redis, self._manifest.id, clock=self._clock)
         self._phase = "starting"
 
     async def run(self, life: Life) -> int:
@@ -73,8 +81,9 @@ class LlmProcess:
             consumer = self._consumer()
             parts.push_async_callback(consumer.close)
             await consumer.start()
-            index = PrefixIndex(self._redis, self._manifest.id)
-            presence = Presence(index, self._manifest, consumer.me, self._engine, self._metrics, self._clock)
+            presence = Presence(
+                self._index, self._manifest, consumer.me, self._engine, self._queue, self._metrics, self._clock
+            )
             parts.push_async_callback(presence.close)
             self._phase = ""
             log.info("%s serves %s as %s", self._engine.name, self._manifest.id, consumer.me)
@@ -94,14 +103,14 @@ class LlmProcess:
         )
         slots = self._slots or self._engine.slots
         listener = RedisSignals(self._redis)
-        queue = JobQueue()
-        loop = Loop(self._manifest.id, slots, consumer, listener, attempts, self._keeper, self._outbox, queue)
+        loop = Loop(self._manifest.id, slots, consumer, listener, attempts, self._keeper, self._outbox, self._queue)
         exit_code = EXIT_OK
         try:
             async with asyncio.TaskGroup() as group:
-                beside = group.create_task(presence.run())
+                beside = [group.create_task(presence.run()), group.create_task(self._handoff(consumer).run())]
                 await loop.run(life)
-                beside.cancel()
+                for task in beside:
+                    task.cancel()
         except* FencedOff:
             log.error("this process stops: a later life of %s has begun", consumer.me.worker)
             exit_code = EXIT_FENCED
@@ -113,10 +122,26 @@ class LlmProcess:
         return LeasedConsumer(
             self._settings.worker_name,
             KafkaReader(self._settings.kafka, names.generate(model), names.group(model), self._clock),
-            RedisLeases(self._redis, model, clock=self._clock),
+            self._leases,
             Opener(self._blobs, letters),
             self._beat,
             self._clock,
+        )
+
+    def _handoff(self, consumer: PartitionConsumer) -> HandOff:
+        steerer = Steerer(self._index, parse_policy(self._settings.steering), random.Random())
+        return HandOff(
+            consumer.me,
+            self._manifest,
+            self._queue,
+            consumer,
+            self._producer,
+            IndexPlacer(self._manifest, steerer, self._clock),
+            self._leases,
+            self._index,
+            self._metrics,
+            self._clock,
+            self._settings.ttft_bound_s,
         )
 
     def _beat(self) -> Beat:
@@ -126,7 +151,7 @@ class LlmProcess:
             epoch=0,  # the consumer, which knows it, fills in the epoch and the time
             at=0.0,
             running=load.running,
-            waiting=load.waiting,
+            waiting=load.waiting + len(self._queue),
             slots=self._slots or self._engine.slots,
             kv_usage=load.kv_usage,
             tokens_per_s=load.tokens_per_s,

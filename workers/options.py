@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-EngineName = Literal["vllm", "stub"]
+EngineName = Literal["vllm", "stub", "sim"]
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
@@ -13,3 +13,4 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     slots: int = 0  # jobs taken at once; 0 = what the engine takes
     step_s: float = 0.02  # stub only: seconds a token
     first_s: float | None = None  # stub only: seconds to the first token; None = as step_s
+    speedup: float = 1.0  # sim only: how much faster than the modelled worker

@@ -14,6 +14,7 @@ from topics.steering import namespaces
 from workers.block_map import BlockMap
 from workers.engine import Engine
 from workers.feed import Feed
+from workers.job_queue import JobQueue
 from workers.reservations import Reservations
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,19 @@ class Presence:
     """Build it when the engine has started: only then is the size of its cache known."""
 
     def __init__(
-        self, index: PrefixIndex, manifest: Manifest, me: Incarnation, engine: Engine, metrics: Metrics, clock: Clock
+        self,
+        index: PrefixIndex,
+        manifest: Manifest,
+        me: Incarnation,
+        engine: Engine,
+        queue: JobQueue,
+        metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._index = index
         self._me = me
         self._engine = engine
+        self._queue = queue
         self._block_tokens = namespaces.block_tokens(manifest)
         blocks = BlockMap(self._block_tokens, namespaces.plain(manifest))
         self._feed = Feed(index, manifest.id, me, self._view(), blocks, metrics, clock)
@@ -63,7 +72,7 @@ class Presence:
             self._me.worker,
             total_blocks=total,
             referenced_blocks=round(load.kv_usage * total),
-            waiting=load.waiting,
+            waiting=load.waiting + len(self._queue),
             running=load.running,
             prefill_tokens_per_s=load.speed.prefill_tokens_per_s,
             step_per_sequence_s=load.speed.step_per_sequence_s,

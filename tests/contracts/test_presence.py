@@ -23,6 +23,7 @@ from topics.steering.speed import Speed
 from workers import presence as module
 from workers.engine import CacheBatch, CacheShape, Load, Stored
 from workers.engines.stub import StubEngine
+from workers.job_queue import JobQueue
 from workers.presence import Presence
 
 pytestmark = pytest.mark.services
@@ -69,7 +70,7 @@ def be_there(index: PrefixIndex, redis: Redis, manifest: Manifest, monkeypatch: 
     @asynccontextmanager
     async def there(me: Incarnation, engine: StubEngine) -> AsyncIterator[Presence]:
         await redis.set(keys.alive(manifest.id, me.worker), me.epoch)
-        presence = Presence(index, manifest, me, engine, Metrics(), SystemClock())
+        presence = Presence(index, manifest, me, engine, JobQueue(), Metrics(), SystemClock())
         task = asyncio.create_task(presence.run())
         yield presence
         task.cancel()

@@ -29,6 +29,7 @@ from topics.steering import namespaces
 from topics.steering.blocks import begin, extend
 from workers.engine import End, EngineDied
 from workers.engines.vllm import VllmEngine
+from workers.job_queue import JobQueue
 from workers.presence import Presence
 
 pytestmark = [
@@ -67,7 +68,7 @@ class World:
         self.metrics = Metrics()
         self._redis = redis
         self._index = PrefixIndex(redis, manifest.id)
-        self._presence = Presence(self._index, manifest, ME, engine, self.metrics, SystemClock())
+        self._presence = Presence(self._index, manifest, ME, engine, JobQueue(), self.metrics, SystemClock())
 
     async def live(self) -> None:
         await self._redis.set(keys.alive(self.manifest.id, ME.worker), ME.epoch)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from schemas.manifest import Manifest
+from topics.steering import namespaces
 from workers.engine import Engine
 from workers.options import WorkerOptions
 
@@ -17,6 +18,12 @@ def build(options: WorkerOptions, manifest: Manifest, model_dir: Path) -> Engine
 
             slots = options.slots or STUB_SLOTS
             return StubEngine(slots, options.step_s, first_token_s=options.first_s)
+        case "sim":
+            from workers.engines.sim import SimEngine
+            from workers.engines.sim_parts import SimParams
+
+            params = SimParams(block_tokens=namespaces.block_tokens(manifest))
+            return SimEngine(params, namespaces.plain(manifest), options.speedup)
         case "vllm":
             from workers.engines.vllm import VllmEngine
 
