@@ -49,6 +49,10 @@ class MemoryHub:
     def request(self, model: str, request_id: str) -> _Request:
         return self._requests.setdefault((model, request_id), _Request())
 
+    def forget(self) -> None:
+        """What a flush of Redis does to requests."""
+        self._requests.clear()
+
     def is_alive(self, model: str, incarnation: Incarnation) -> bool:
         return self.alive.get((model, incarnation.worker)) == incarnation.epoch
 
@@ -98,6 +102,8 @@ class MemoryResults:
         batch = EventBatch(head.request_id, events)
         ends = isinstance(events[-1], (Finished, Failed, Cancelled))
         stored: AppendState = "cancelled" if request.cancelled and not ends else "stored"
+        if request.attempt == 0 and not request.done:  # the hub has lost the state of a request that runs
+            request.attempt, request.last_seq = events[0].attempt, events[0].seq - 1
         if request.attempt == 0 or events[0].attempt != request.attempt:
             return "fenced"
         if batch in request.stream:

@@ -89,7 +89,8 @@ class Results(Protocol):
         """Store and publish, in one round trip for all; one answer per item, in order. All are of one model.
 
         stored: also when the very same events had been stored before (a retried call).
-        fenced: a later attempt owns the request now, or the store has lost what came before; nothing stored.
+        fenced: a later attempt owns the request now, or a part of what came before is lost; nothing stored.
+        (A store that has lost everything of the request adopts it: whoever runs it goes on.)
         ended: it has a terminal event; nothing stored.  cancelled: stored, and somebody wants it to stop.
         """
         ...

@@ -49,7 +49,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid
     metrics_port: Port = 0  # a worker's /metrics and /healthz; 0 = a free port
     steering: str = "affinity"  # policy[:key=value,...]; see topics/steering/policy.py
-    ttft_bound_s: Positive = 10  # a queued job that would wait longer for its first token goes to an idle worker
+    handoff_after_s: Annotated[int, Meta(ge=0)] = (
+        0  # a job that would wait longer in its worker's queue moves; 0 = never
+    )
     max_body_bytes: Positive = 4 << 20  # request body limit
     max_open_requests: Positive = 8_192  # per gateway; past it 429
     default_deadline_s: Positive = 600  # how long a request may take when its header does not say

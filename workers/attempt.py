@@ -108,6 +108,8 @@ class Attempts:
 
     async def _make(self, delivery: Delivery) -> Outcome:
         job = delivery.job
+        if job.head.request_id in self._running:  # read twice: Redis may have forgotten who runs it, we have not
+            return "busy"
         claim = await self._claim(job)
         match retry.on_claim(job.head, claim, self._clock.now()):
             case "drop":

@@ -107,7 +107,9 @@ class LlmProcess:
         exit_code = EXIT_OK
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(presence.run()), group.create_task(self._handoff(consumer).run())]
+                beside = [group.create_task(presence.run())]
+                if self._settings.handoff_after_s:
+                    beside.append(group.create_task(self._handoff(consumer).run()))
                 await loop.run(life)
                 for task in beside:
                     task.cancel()
@@ -141,7 +143,7 @@ class LlmProcess:
             self._index,
             self._metrics,
             self._clock,
-            self._settings.ttft_bound_s,
+            self._settings.handoff_after_s,
         )
 
     def _beat(self) -> Beat:

@@ -25,10 +25,17 @@ local function write(state, stream, row, batch)
     redis.call('HSET', state, 'done', 1)
     redis.call('PEXPIRE', state, ARGV[5])
     redis.call('PEXPIRE', stream, ARGV[5])
-  elseif first_seq == 1 then
+  elseif redis.call('PTTL', stream) < 0 then
     redis.call('PEXPIRE', stream, redis.call('PTTL', state))  -- the claim decided how long
   end
   return true
+end
+
+-- The store has lost the state of a request that runs (a flush, a failover to an empty replica): whoever runs it goes
+-- on. Should it be two, the first to come is as good as the other, and fences it.
+local function adopt(state, row)
+  redis.call('HSET', state, 'attempt', row[2], 'last_seq', row[3] - 1)
+  redis.call('PEXPIRE', state, ARGV[5])
 end
 
 -- The letter, and whether the batch is new.
@@ -36,11 +43,15 @@ local function store(row, batch)
   local state, stream = KEYS[1] .. row[1], KEYS[2] .. row[1]
   local now = redis.call('HMGET', state, 'attempt', 'last_seq', 'done', 'cancelled')
   local stored = (now[4] and row[5] % 2 ~= TERMINAL) and 'c' or 's'
-  if tonumber(now[1] or -1) ~= row[2] then return 'f', false end
-  local last_seq = tonumber(now[2] or 0)
+  local attempt, last_seq = tonumber(now[1] or 0), tonumber(now[2] or 0)
+  if not now[1] and not now[3] and row[2] > 0 then
+    adopt(state, row)
+    attempt, last_seq = row[2], row[3] - 1
+  end
+  if attempt ~= row[2] or attempt == 0 then return 'f', false end
   if row[4] <= last_seq and is_repeat(stream, row[4], batch) then return stored, false end
   if now[3] then return 'e', false end
-  -- A hole means that the store has lost what came before (a failover, a flush): nobody could read past it.
+  -- A hole means that the store has lost a part of what came before (a failover): nobody could read past it.
   if row[3] ~= last_seq + 1 then return 'f', false end
   if not write(state, stream, row, batch) then return 'f', false end
   return stored, true

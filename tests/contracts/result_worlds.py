@@ -124,6 +124,10 @@ class RedisWorld(World):
         """Results of a worker that sits behind the proxy too."""
         return RedisResults(self.far_redis, self.metrics)
 
+    async def forget(self, request_id: str) -> None:
+        """What a flush does to one request."""
+        await self.redis.delete(keys.request(self.model, request_id), keys.replay(self.model, request_id))
+
     async def revive(self, worker: Incarnation) -> None:
         await self.redis.set(keys.alive(self.model, worker.worker), worker.epoch)
 

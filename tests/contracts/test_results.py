@@ -74,7 +74,6 @@ async def test_zombie_is_fenced_and_nothing_of_it_is_stored(world: World) -> Non
 
 async def test_nobody_appends_without_a_claim(world: World) -> None:
     assert await world.append(world.head(), *tokens(1, 1, attempt=0)) == "fenced"
-    assert await world.append(world.head(), *tokens(1, 1, attempt=1)) == "fenced"
 
 
 async def test_requeued_request_goes_to_the_next_claim_also_of_the_same_life(world: World) -> None:
@@ -309,12 +308,31 @@ async def test_server_that_has_forgotten_its_scripts_is_given_them_again(redis_u
 
 
 @pytest.mark.services
-async def test_store_that_was_emptied_fences_those_who_go_on(redis_url: str) -> None:
+async def test_a_store_that_was_emptied_adopts_what_runs_and_a_live_client_misses_nothing(redis_url: str) -> None:
+    async with redis_world(redis_url) as world:
+        head = await world.claimed()
+        following = world.follower.follow(world.model, head.request_id)
+        await world.append(head, *tokens(1, 2))
+        seen = [await anext(following), await anext(following)]
+        await world.forget(head.request_id)
+        assert await world.append(head, *tokens(3, 3)) == "stored"
+        assert await world.append(head, finished(4)) == "stored"
+        seen += [event async for event in following]
+        assert [event.seq for event in seen] == [1, 2, 3, 4]
+        assert min(await lifetimes_ms(world, head.request_id)) > 0
+
+
+@pytest.mark.services
+async def test_of_two_that_go_on_after_the_store_was_emptied_one_does(redis_url: str) -> None:
     async with redis_world(redis_url) as world:
         head = await world.claimed()
         await world.append(head, *tokens(1, 1))
-        await world.redis.delete(keys.request(world.model, head.request_id))
-        assert await world.append(head, *tokens(2, 2)) == "fenced"
+        await world.forget(head.request_id)
+        assert await world.append(head, *tokens(2, 2, attempt=1)) == "stored"
+        assert await world.append(head, *tokens(2, 2, attempt=2)) == "fenced"
+        assert await world.append(head, *tokens(3, 3, attempt=2)) == "fenced"
+        assert await world.append(head, finished(3, attempt=1)) == "stored"
+        assert await world.append(head, finished(4, attempt=1)) == "ended"
 
 
 async def lifetimes_ms(world: RedisWorld, request_id: str) -> list[int]:

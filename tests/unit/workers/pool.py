@@ -41,7 +41,7 @@ def job(
 
 
 class ListConsumer:
-    """Hands out what `put` gave it, remembers what came back; refuses a job that comes back twice."""
+    """Hands out what `put` gave it, remembers what came back; refuses a delivery that comes back twice."""
 
     def __init__(self, me: Incarnation) -> None:
         self.me = me
@@ -52,6 +52,7 @@ class ListConsumer:
         self.retired = False
         self.fenced = False
         self._offset = 0
+        self._done: set[Position] = set()
 
     def put(self, one: GenerateJob) -> None:
         self.waiting.append(Delivery(Position("generate.m", 0, self._offset), one))
@@ -67,9 +68,9 @@ class ListConsumer:
         return [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
 
     def done(self, delivery: Delivery) -> None:
-        request_id = delivery.job.head.request_id
-        assert request_id not in self.finished
-        self.finished.append(request_id)
+        assert delivery.at not in self._done
+        self._done.add(delivery.at)
+        self.finished.append(delivery.job.head.request_id)
 
     async def retire(self) -> None:
         self.retired = True

@@ -54,7 +54,7 @@ async def test_never_more_jobs_run_than_there_are_slots() -> None:
 
 async def test_an_urgent_job_begins_before_others_that_came_first() -> None:
     async with Worker(MemoryHub(), stub(0.01), slots=1).running() as worker:
-        worker.consumer.put(job("running", tokens=20))
+        worker.consumer.put(job("running", tokens=100))
         await until(lambda: bool(worker.events("running")))
         worker.consumer.put(job("batch", priority=10))
         worker.consumer.put(job("urgent"))
@@ -65,7 +65,7 @@ async def test_an_urgent_job_begins_before_others_that_came_first() -> None:
 
 async def test_what_has_not_begun_is_left_when_the_worker_drains() -> None:
     async with Worker(MemoryHub(), stub(0.01), slots=1).running() as worker:
-        worker.consumer.put(job("running", tokens=20))
+        worker.consumer.put(job("running", tokens=100))
         await until(lambda: bool(worker.events("running")))
         worker.consumer.put(job("queued"))
         await until(lambda: len(worker.queue) == 1)
@@ -83,6 +83,21 @@ async def test_a_job_read_twice_runs_once() -> None:
         assert sum(isinstance(event, Token) for event in worker.events("a")) == 3
         worker.consumer.finished.clear()  # the second delivery is acknowledged as well, once it is seen to be done
         await until(lambda: worker.ended("a"))
+
+
+async def test_a_store_that_forgets_everything_costs_a_running_request_nothing() -> None:
+    hub = MemoryHub()
+    async with Worker(hub, stub(0.01)).running() as worker:
+        one = job("a", tokens=20, streamed=True)
+        worker.consumer.put(one)
+        await until(lambda: len(worker.events("a")) >= 3)
+        before = worker.events("a")
+        hub.forget()
+        worker.consumer.put(one)  # and its partition is read again
+        await until(lambda: worker.ended("a"))
+    after = worker.events("a")
+    assert [event.seq for event in before + after] == list(range(1, 22))
+    assert isinstance(after[-1], Finished)
 
 
 async def test_a_running_request_is_cancelled_within_a_second_and_leaves_the_engine() -> None:

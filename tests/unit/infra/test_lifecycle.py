@@ -1,0 +1,58 @@
+"""A signal sets a flag; all steps of a shutdown share one deadline; a second signal forces."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+from infra.clock import ManualClock
+from infra.lifecycle import FORCED_EXIT_CODE, Life, signals
+
+STUBBORN = """
+import asyncio
+from infra.lifecycle import Life, signals
+
+async def main():
+    life = Life(60.0)
+    async with signals(life):
+        print("up", flush=True)
+        await life.stopped()
+        print("draining", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_signal_sets_the_flag_and_stops_nothing() -> None:
+    life = Life(5.0)
+    async with signals(life):
+        assert not life.stopping
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await life.stopped()
+    assert life.stopping
+
+
+def test_the_deadline_runs_from_the_first_stop() -> None:
+    clock = ManualClock()
+    life = Life(30.0, clock)
+    assert life.deadline().left_s() == 30.0
+    life.stop()
+    clock.advance(10.0)
+    life.stop()
+    assert life.deadline().left_s() == 20.0
+    clock.advance(100.0)
+    assert life.deadline().left_s() == 0.0
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "draining\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == FORCED_EXIT_CODE
+    process.stdout.close()
