@@ -1,21 +1,32 @@
-"""`python -m tests.bench.steering`: every arm on every workload, with identical arrivals and equal information."""
+"""`python -m tests.bench.steering`: every arm on every workload, with identical arrivals and equal information.
+
+`--mode fast` runs in one process on a virtual clock; `--mode pipeline` runs the whole pipeline in real time, and the
+fast mode beside it; `--scaling` plays workers that come, go and die under load.
+"""
 
 import argparse
+import asyncio
+import itertools
+import os
 import shlex
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from tests.bench.steering import report
+from tests.bench.steering import pipeline, pipeline_report, report, scaling
 from tests.bench.steering.cluster import Cluster
 from tests.bench.steering.gateway import VARIANTS
+from tests.bench.steering.pool import World, services
 from tests.bench.steering.rows import Row, row
-from tests.bench.steering.workloads import WORKLOADS
+from tests.bench.steering.workloads import SCALED, WORKLOADS, Workload
 from topics.steering.policy import parse_policy
 
 ARMS = "random,round_robin,least_load,anchor,weighted_approximate,weighted,weighted_active,affinity_filter,affinity"
-
+PIPELINE_ARMS = "round_robin,least_load,weighted,affinity"
 
 NOTES = """\
 Arrivals are identical and information is equal for all arms. Without a mark, index and gauges are as they are now;
@@ -26,26 +37,81 @@ them in `sim_parts.py`. The shapes of chat, w8b and closed and the speed of w2's
 `tests/bench/steering/workloads.py`.
 """
 
+Run = Callable[[str, str, str, int], list[Row]]  # workload, variant, arm, seed
+
 
 def main() -> None:
     options = _options()
-    rows = _resumed(options.json) if options.resume else []
-    done = {(each.workload, each.variant, each.arm, each.seed) for each in rows}
+    if options.scaling:
+        _scaling(options)
+    elif options.mode == "pipeline":
+        _pipeline(options)
+    else:
+        rows = _sweep(options, "fast", _fast, _resumed(options))
+        print(report.table(rows))
+        print(report.verdicts(rows))
+        if options.docs:
+            _write(options.docs, rows)
+
+
+def _pipeline(options: argparse.Namespace) -> None:
+    rows = _sweep(options, "fast", _fast, _resumed(options))
+    numbers = itertools.count()
+    with _world(options) as world:
+
+        def run(workload: str, variant: str, arm: str, seed: int) -> list[Row]:
+            model = f"bench-{next(numbers)}"  # nothing is left of the arm before
+            return asyncio.run(pipeline.run(world, model, _known(workload), arm, seed, options.speedup))
+
+        rows = _sweep(options, "pipeline", run, rows)
+    print(pipeline_report.compared(rows))
+    if options.docs:
+        pipeline_report.write_pipeline(options.docs, rows, _command(), _setting(options))
+
+
+def _scaling(options: argparse.Namespace) -> None:
+    with _world(options) as world:
+        outcome = asyncio.run(scaling.run(world))
+    print(pipeline_report.phases(outcome))
+    print(f"{outcome.sent} sent, {outcome.whole} finished whole; {outcome.failures[:3]}")
+    if options.docs:
+        pipeline_report.write_scaling(options.docs, outcome, _command(), _setting(options))
+    if outcome.whole < outcome.sent:
+        raise SystemExit("requests were lost")
+
+
+@contextmanager
+def _world(options: argparse.Namespace) -> Iterator[World]:
+    with (
+        tempfile.TemporaryDirectory(prefix="triptych-steering-") as folder,
+        services(Path(folder), options.broker) as one,
+    ):
+        yield one
+
+
+def _sweep(options: argparse.Namespace, mode: str, run: Run, rows: list[Row]) -> list[Row]:
+    """All that `rows` lacks of this mode is run and added; the file is written after every run."""
+    done = {(each.mode, each.workload, each.variant, each.arm, each.seed) for each in rows}
+    for names in _cells(options):
+        if (mode, *names) not in done:
+            rows = rows + run(*names)
+            _save(options.json, rows)
+            workload, variant, arm, seed = names
+            top = f"{rows[-1].out_tokens_s:,.0f} tok/s at the top"
+            print(f"{mode} {workload} {variant} {arm} seed {seed}: {top}", file=sys.stderr)
+    return rows
+
+
+def _cells(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
     for variant in options.variants.split(","):
         for seed in range(options.seeds):
             for workload in options.workload.split(","):
                 for arm in options.arms.split(","):
-                    if (workload, variant, arm, seed) not in done:
-                        rows += _run(workload, variant, arm, seed)
-                        _save(options.json, rows)
-    print(report.table(rows))
-    print(report.verdicts(rows))
-    if options.docs:
-        _write(options.docs, rows)
+                    yield workload, variant, arm, seed
 
 
-def _run(workload_name: str, variant: str, arm: str, seed: int) -> list[Row]:
-    workload = WORKLOADS[workload_name]
+def _fast(workload_name: str, variant: str, arm: str, seed: int) -> list[Row]:
+    workload = _known(workload_name)
     cluster = Cluster(workload, parse_policy(arm), seed, VARIANTS[variant])
     rows = []
     for rung in workload.rungs(seed):
@@ -53,29 +119,51 @@ def _run(workload_name: str, variant: str, arm: str, seed: int) -> list[Row]:
         records = cluster.run(rung)
         names = {"workload": workload_name, "arm": arm, "mode": "fast", "variant": variant, "seed": seed}
         rows.append(row(records, rung, started_at, **names))
-    print(
-        f"{workload_name} {variant} {arm} seed {seed}: {rows[-1].out_tokens_s:,.0f} tok/s at the top", file=sys.stderr
-    )
     return rows
+
+
+def _known(workload: str) -> Workload:
+    return (WORKLOADS | SCALED)[workload]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.steering", description=__doc__)
-    parser.add_argument("--workload", default=",".join(WORKLOADS), help="comma separated")
-    parser.add_argument("--arms", default=ARMS, help="steering policies, comma separated")
-    parser.add_argument("--variants", default="exact", help=f"of {', '.join(VARIANTS)}")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--mode", choices=["fast"], default="fast", help="fast: in process, virtual clock")
+    parser.add_argument("--workload", help=f"of {', '.join(WORKLOADS | SCALED)}, comma separated")
+    parser.add_argument("--arms", help="steering policies, comma separated")
+    parser.add_argument("--variants", default="exact", help=f"of {', '.join(VARIANTS)}; fast mode only")
+    parser.add_argument("--seeds", type=int, help="how many; 5 in fast mode, 1 on the pipeline")
+    parser.add_argument("--mode", choices=["fast", "pipeline"], default="fast")
+    parser.add_argument("--scaling", action="store_true", help="2 -> 4 -> 3 workers under load, on the whole pipeline")
+    parser.add_argument("--broker", choices=["embedded", "kafka"], default="embedded", help="pipeline, scaling")
+    parser.add_argument("--speedup", type=float, default=1.0, help="pipeline: how much faster than the modelled worker")
     parser.add_argument("--json", type=Path, help="write the rows here, after every run")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
     parser.add_argument("--docs", type=Path, help="write the table and the plots into this folder")
-    return parser.parse_args()
+    options = parser.parse_args()
+    whole: bool = options.mode == "pipeline"
+    options.workload = options.workload or ",".join(SCALED if whole else WORKLOADS)
+    options.arms = options.arms or (PIPELINE_ARMS if whole else ARMS)
+    options.seeds = options.seeds or (1 if whole else 5)
+    if whole:
+        _refuse(parser, options)
+    return options
 
 
-def _resumed(path: Path | None) -> list[Row]:
-    if path is None or not path.exists():
+def _refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """What the pipeline cannot run is said before an hour has passed."""
+    if options.variants != "exact":
+        parser.error("variants of the information are for fast mode; the pipeline has its own")
+    try:
+        for workload, _, arm, _ in _cells(options):
+            pipeline.refuse(_known(workload), parse_policy(arm))
+    except pipeline.NotForThePipeline as error:
+        parser.error(str(error))
+
+
+def _resumed(options: argparse.Namespace) -> list[Row]:
+    if not options.resume or options.json is None or not options.json.exists():
         return []
-    return msgspec.convert(msgspec.json.decode(path.read_bytes())["rows"], list[Row])
+    return msgspec.convert(msgspec.json.decode(options.json.read_bytes())["rows"], list[Row])
 
 
 def _save(path: Path | None, rows: list[Row]) -> None:
@@ -83,12 +171,20 @@ def _save(path: Path | None, rows: list[Row]) -> None:
         path.write_bytes(msgspec.json.encode({"rows": rows}))
 
 
+def _command() -> str:
+    return "python -m tests.bench.steering " + shlex.join(sys.argv[1:])
+
+
+def _setting(options: argparse.Namespace) -> str:
+    broker = {"embedded": "embedded broker", "kafka": "Apache Kafka"}[options.broker]
+    return f"{broker.capitalize()}, {os.cpu_count()} cores shared by all processes, {options.speedup:g}x real time."
+
+
 def _write(folder: Path, rows: list[Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    command = "python -m tests.bench.steering " + shlex.join(sys.argv[1:])
     text = (
         "# Steering: every arm on every workload, by the worker model (sim)\n\n"
-        f"Made by `{command}`.\n\n"
+        f"Made by `{_command()}`.\n\n"
         f"{NOTES}\n"
         "Mean output tokens/s over the ladder ± standard deviation over seeds (TTFT p90 at the top rung, s).\n\n"
         f"{report.table(rows)}\n## Ours against its rivals\n\n{report.verdicts(rows)}"

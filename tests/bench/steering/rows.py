@@ -29,6 +29,12 @@ class Row(msgspec.Struct, frozen=True):
     hops: int = 0  # jobs given back to steering, all together
     most_hops: int = 0  # of one job
     counted: bool = True  # False for a rung that warms up
+    # Pipeline mode only, over the time in which requests arrived:
+    cpu_cores: float = 0.0  # taken by all processes of the pipeline
+    busiest: str = ""  # the process that took most ...
+    busiest_cpu: float = 0.0  # ... as a share of one core
+    machine_cpu: float = 0.0  # share of all cores that anybody took
+    pipeline_bound: bool = False  # the processes, not the modelled workers, may have set the pace
 
 
 class Figure(msgspec.Struct, frozen=True):

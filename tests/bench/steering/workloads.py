@@ -13,6 +13,8 @@ W1_LADDER = (
     (46, 33), (49, 30), (52, 29), (55, 27), (57, 26), (60, 25),
 )  # fmt: skip
 SHORT_LADDER = ((15, 50), (20, 38), (30, 25), (40, 38), (50, 30), (60, 25))
+# W1 with short answers for four workers: what the processes of a whole pipeline can do in real time on two cores.
+PIPELINE_LADDER = ((15, 25), (8, 12), (16, 12), (24, 12))
 W2_LADDER = ((9, 30), (3, 210), (4, 180), (5, 120), (6, 120), (8, 90), (10, 70), (12, 60), (15, 50), (20, 50))
 # Llama-3.1-70B on four H100: published KV size; the prefill rate is scaled from ours by parameters and GPUs (assumed).
 LLAMA_70B = SimParams(blocks=7_209, prefill_tokens_per_s=14_563.0)
@@ -59,4 +61,8 @@ _ALL = (
     Workload("closed", "800 clients at once, each at its next request the moment it is answered",
              clients(Shape(40, 1, 2_000, 500, 250, unique_questions=True), (800,), 6), linked=True),
 )  # fmt: skip
+_SCALED = Workload("w1p4", "W1P for four workers: 75 groups, output 100",
+                   grouped(Shape(75, output_tokens=100), PIPELINE_LADDER), workers=4)  # fmt: skip
 WORKLOADS: dict[str, Workload] = {each.name: each for each in _ALL}
+# For the whole pipeline in real time, and beside it in fast mode.
+SCALED: dict[str, Workload] = {_SCALED.name: _SCALED}

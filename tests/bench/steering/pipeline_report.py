@@ -1,0 +1,128 @@
+"""What the pipeline's runs look like on paper: beside the fast mode, and while workers come and go."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+from tests.bench.steering.rows import Row
+from tests.bench.steering.scaling import RATE, RECOVERED, SHAPE, WINDOW_S, Outcome
+
+
+def compared(rows: Sequence[Row]) -> str:
+    """Each counted rung of each arm: pipeline / fast, mean over seeds."""
+    lines = [
+        "| workload | requests/s | arm | output tokens/s | hit rate | predicted - actual | TTFT p50, s | TTFT p90, s |"
+        " CPU: cores, busiest process | limit |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    cells: dict[tuple[str, float, str], dict[str, list[Row]]] = {}
+    for each in rows:
+        if each.counted:
+            cells.setdefault((each.workload, each.rate, each.arm), {}).setdefault(each.mode, []).append(each)
+    for key in sorted(cells, key=lambda key: key[:2]):
+        lines.append(_line(key, cells[key].get("pipeline", []), cells[key].get("fast", [])))
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: tuple[str, float, str], pipeline: Sequence[Row], fast: Sequence[Row]) -> str:
+    def both(name: str, how: str) -> str:
+        sides = [format(mean(getattr(row, name) for row in side), how) if side else "-" for side in (pipeline, fast)]
+        return " / ".join(sides)
+
+    off = [
+        format(mean(row.predicted_hit_rate - row.hit_rate for row in side), "+.1%") if side else "-"
+        for side in (pipeline, fast)
+    ]
+    cpu, limit = "-", "-"
+    if pipeline:
+        top = max(pipeline, key=lambda row: row.busiest_cpu)
+        cpu = f"{mean(row.cpu_cores for row in pipeline):.2f}, {top.busiest} {top.busiest_cpu:.0%}"
+        limit = "pipeline" if any(row.pipeline_bound for row in pipeline) else "model"
+    workload, rate, arm = key
+    cells = [workload, f"{rate:g}", arm, both("out_tokens_s", ",.0f"), both("hit_rate", ".1%"), " / ".join(off)]
+    return f"| {' | '.join([*cells, both('ttft_p50_s', '.2f'), both('ttft_p90_s', '.2f'), cpu, limit])} |"
+
+
+PIPELINE_NOTES = """\
+The whole pipeline: broker, Valkey, object store and worker processes are real, and so are placing, reservations,
+leases, claims, KV events and results; an in-process producer stands for the gateway (no HTTP, no tokeniser). Only the
+engine is a model (sim), on a real clock. Every cell is `pipeline / fast mode`, on the same arrivals; the first rung
+warms up and is not shown. Every request finished, with every token once (a run in which one does not is refused).
+`limit`: "pipeline" where a process took 85 % of a core or the machine 85 % of its cores while requests arrived, so that
+the processes, not the modelled workers, may have set the pace; such a row says nothing about steering.
+"""
+
+
+def write_pipeline(folder: Path, rows: Sequence[Row], command: str, setting: str) -> None:
+    text = (
+        "# Steering on the whole pipeline, beside the fast mode (sim engine)\n\n"
+        f"Made by `{command}`. {setting}\n\n{PIPELINE_NOTES}\n{compared(rows)}"
+    )
+    (folder / "steering_pipeline.md").write_text(text)
+
+
+def phases(outcome: Outcome) -> str:
+    lines = [
+        "| from, s | what happens | requests | hit rate | predicted - actual | TTFT p50 / p90 / max, s |"
+        " started over | recovered after, s |",
+        "|---:|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for each in outcome.phases:
+        recovery = "not before the next" if each.recovery_s is None else f"{each.recovery_s:.0f}"
+        cells = [
+            f"{each.at:.0f}",
+            each.about,
+            str(each.requests),
+            f"{each.hit_rate:.1%}",
+            f"{each.predicted_hit_rate - each.hit_rate:+.1%}",
+            f"{each.ttft_p50_s:.2f} / {each.ttft_p90_s:.2f} / {each.ttft_max_s:.2f}",
+            str(each.restarts),
+            recovery if each.at else "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_scaling(folder: Path, outcome: Outcome, command: str, setting: str) -> None:
+    lost = outcome.sent - outcome.whole
+    text = (
+        "# Workers come, go and die under load: 2 -> 4 -> 3 (sim engine, whole pipeline, `affinity`)\n\n"
+        f"Made by `{command}`. {setting}\n\n"
+        f"{RATE:g} requests/s without a pause, {SHAPE.groups} groups x {SHAPE.questions} prompts of "
+        f"{SHAPE.shared_tokens:,} + {SHAPE.question_tokens:,} tokens, {SHAPE.output_tokens} out. "
+        f"**{outcome.sent} sent, {outcome.whole} finished with every token once, {lost} lost.**\n\n"
+        f"{phases(outcome)}\n"
+        f"Recovered: from then on every {WINDOW_S} s window until the next step has at least {RECOVERED:.0%} of the "
+        f"hit rate of the {2 * WINDOW_S} s before the step; 0 = it never fell below. Starting a process is included. "
+        "TTFT counts from the due time and, for an answer that started over, to the first token of the new attempt. "
+        f"The busiest lasting process took {outcome.usage.busiest_share:.0%} of a core ({outcome.usage.busiest}), the "
+        f"machine was {outcome.usage.machine_share:.0%} busy.\n\n![hit rate by second](steering_scaling.png)\n"
+    )
+    (folder / "steering_scaling.md").write_text(text)
+    plot_scaling(outcome, folder / "steering_scaling.png")
+
+
+def plot_scaling(outcome: Outcome, path: Path) -> None:
+    """Hit rate by second of arrival, and every request's TTFT below it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(10, 5.6), sharex=True, height_ratios=(2, 1))
+    rates = outcome.hit_rates
+    above.plot([at + 0.5 for at in range(len(rates))], rates, ".", color="0.6", label="one second")
+    centres = [at + WINDOW_S / 2 for at in range(len(rates) - WINDOW_S + 1)]
+    smooth = [mean(rates[at : at + WINDOW_S]) for at in range(len(rates) - WINDOW_S + 1)]
+    above.plot(centres, smooth, color="black", label=f"{WINDOW_S} s")
+    below.semilogy([at for at, _ in outcome.waits], [wait for _, wait in outcome.waits], ".", color="0.3")
+    for phase in outcome.phases:
+        for axis in (above, below):
+            axis.axvline(phase.at, color="tab:red", linewidth=0.8, linestyle=":")
+        above.text(phase.at + 0.4, 0.03, phase.about, rotation=90, fontsize=8, va="bottom")
+    above.set(ylabel="prefix hit rate", ylim=(0, 1.03), title="2 -> 4 -> 3 workers under load (sim engine)")
+    below.set(xlabel="arrival, s", ylabel="TTFT, s")
+    above.legend(fontsize=8, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
