@@ -24,6 +24,8 @@ def main() -> int:
     try:
         settings = config.load()
         logs.setup(settings.log_level)
+        # One prompt at a time gains nothing from the tokenizer's threads, and waking them costs more than the work.
+        config.set_library_environment({"TOKENIZERS_PARALLELISM": "false"})
         uvloop.run(serve(settings))
     except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, UnknownPolicy) as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words

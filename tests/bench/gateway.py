@@ -24,12 +24,20 @@ from workers.engines.stub import StubEngine
 
 MODEL, TOKENS, STEP_S = "smollm2-135m", 16, 0.002
 CONCURRENCIES = (1, 16, 64)
-PROMPT = "The quick brown fox jumps over the lazy dog near the river bank. " * 33  # about 500 tokens
+SENTENCE = "The quick brown fox jumps over the lazy dog near the river bank. "  # 14 tokens
+SHARED, NEW = 28, 5  # sentences of the system prompt, which all requests share, and of the question, which is new
 
 
-def body(stream: bool, number: int) -> dict[str, object]:
-    """No two alike, or the gateway would answer from its cache of tokenised text."""
-    messages = [{"role": "user", "content": f"{number} {time.perf_counter_ns()} {PROMPT}"}]
+def body(stream: bool, fresh: bool, number: int) -> dict[str, object]:
+    """A 500-token prompt: a system prompt that the others have too and a new question; `fresh`: all of it is new.
+
+    The gateway remembers the token ids of messages it has seen, so what is new is what costs.
+    """
+    mark = f"{number} {time.perf_counter_ns()} "
+    messages = [
+        {"role": "system", "content": (mark if fresh else "") + SENTENCE * SHARED},
+        {"role": "user", "content": mark + SENTENCE * NEW},
+    ]
     return {"model": MODEL, "messages": messages, "max_tokens": TOKENS, "ignore_eos": True, "stream": stream}
 
 
@@ -83,16 +91,19 @@ def added(run: Run, base: list[Sample], stream: bool) -> dict[str, float]:
     return rows
 
 
-async def measure(stack: Stack, stream: bool, concurrency: int, seconds: float) -> dict[str, object]:
+async def measure(
+    stack: Stack, stream: bool, concurrency: int, seconds: float, fresh: bool = False
+) -> dict[str, object]:
     port = int(stack.url.rsplit(":", 1)[1])
-    await closed_loop(port, partial(body, stream), concurrency, 2.0)  # warm-up
+    await closed_loop(port, partial(body, stream, fresh), concurrency, 2.0)  # warm-up
     gateway, worker = Meter(stack.pid("gateway")), Meter(stack.pid("llm-0"))
-    run = await closed_loop(port, partial(body, stream), concurrency, seconds)
+    run = await closed_loop(port, partial(body, stream, fresh), concurrency, seconds)
     gateway_s, worker_s = gateway.spent_s(), worker.spent_s()
     answers = max(1, len(run.samples))
     base = await direct(concurrency, min(seconds, 3.0))
     return {
         "stream": stream,
+        "prompt": "all new" if fresh else "shared system prompt, new question",
         "concurrency": concurrency,
         "answers_per_s": round(run.per_s, 1),
         "errors": len(run.errors),
@@ -107,7 +118,8 @@ async def bench(stack: Stack, seconds: float) -> dict[str, object]:
     rows = [
         await measure(stack, stream, concurrency, seconds) for stream in (False, True) for concurrency in CONCURRENCIES
     ]
-    for row in rows:
+    fresh = await measure(stack, False, CONCURRENCIES[-1], seconds, fresh=True)
+    for row in (*rows, fresh):
         print(json.dumps(row), flush=True)
     whole, streamed = rows[: len(CONCURRENCIES)], rows[len(CONCURRENCIES) :]
     return {
@@ -115,10 +127,11 @@ async def bench(stack: Stack, seconds: float) -> dict[str, object]:
         "broker": stack.describe().get("broker"),
         "added_first_p50_ms": {str(row["concurrency"]): row["added"]["first_p50_ms"] for row in streamed},  # type: ignore[index]
         "gateway_cpu_ms_whole": whole[-1]["gateway_cpu_ms"],
+        "gateway_cpu_ms_whole_all_new": fresh["gateway_cpu_ms"],
         "gateway_cpu_ms_streamed": streamed[-1]["gateway_cpu_ms"],
         "answers_per_s": whole[-1]["answers_per_s"],
         "streamed_per_s": streamed[-1]["answers_per_s"],
-        "rows": rows,
+        "rows": [*rows, fresh],
     }
 
 
