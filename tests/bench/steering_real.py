@@ -1,8 +1,9 @@
 """`python -m tests.bench.steering_real --json FILE`: steering on the real engine.
 
-Two vLLM CPU workers with SmolLM2-135M; conversations that share one of twelve system prompts of about 1,500 tokens, more
-than one worker's KV cache holds. The same requests in the same order for each policy, one warm-up round unmeasured.
-Hit rate is cached prompt tokens / prompt tokens as the engine reports them; time to first token is the client's.
+Two vLLM CPU workers with SmolLM2-135M; conversations that share one of twelve system prompts of about 1,500 tokens,
+more than one worker's KV cache holds. The same requests in the same order for each policy, one warm-up round
+unmeasured. Hit rate is cached prompt tokens / prompt tokens as the engine reports them; time to first token is the
+client's.
 """
 
 import argparse
