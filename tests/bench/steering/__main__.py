@@ -66,6 +66,7 @@ def _pipeline(options: argparse.Namespace) -> None:
         rows = _sweep(options, "pipeline", run, rows)
     print(pipeline_report.compared(rows))
     if options.docs:
+        options.docs.mkdir(parents=True, exist_ok=True)
         pipeline_report.write_pipeline(options.docs, rows, _command(), _setting(options))
 
 
@@ -74,7 +75,10 @@ def _scaling(options: argparse.Namespace) -> None:
         outcome = asyncio.run(scaling.run(world))
     print(pipeline_report.phases(outcome))
     print(f"{outcome.sent} sent, {outcome.whole} finished whole; {outcome.failures[:3]}")
+    if options.json:
+        options.json.write_bytes(msgspec.json.encode(outcome))
     if options.docs:
+        options.docs.mkdir(parents=True, exist_ok=True)
         pipeline_report.write_scaling(options.docs, outcome, _command(), _setting(options))
     if outcome.whole < outcome.sent:
         raise SystemExit("requests were lost")
@@ -136,7 +140,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scaling", action="store_true", help="2 -> 4 -> 3 workers under load, on the whole pipeline")
     parser.add_argument("--broker", choices=["embedded", "kafka"], default="embedded", help="pipeline, scaling")
     parser.add_argument("--speedup", type=float, default=1.0, help="pipeline: how much faster than the modelled worker")
-    parser.add_argument("--json", type=Path, help="write the rows here, after every run")
+    parser.add_argument("--json", type=Path, help="write the rows (or the outcome) here")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
     parser.add_argument("--docs", type=Path, help="write the table and the plots into this folder")
     options = parser.parse_args()
@@ -176,8 +180,8 @@ def _command() -> str:
 
 
 def _setting(options: argparse.Namespace) -> str:
-    broker = {"embedded": "embedded broker", "kafka": "Apache Kafka"}[options.broker]
-    return f"{broker.capitalize()}, {os.cpu_count()} cores shared by all processes, {options.speedup:g}x real time."
+    broker = {"embedded": "The embedded broker", "kafka": "Apache Kafka"}[options.broker]
+    return f"{broker}, {os.cpu_count()} cores shared by all processes, {options.speedup:g}x real time."
 
 
 def _write(folder: Path, rows: list[Row]) -> None:

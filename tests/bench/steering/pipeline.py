@@ -74,8 +74,9 @@ async def drive(producer: Producer, rung: Rung, speedup: float, pids: dict[str, 
 
 
 def _modelled(record: Sent, start: float, speedup: float) -> Sent:
-    times = {name: (getattr(record, name) - start) * speedup for name in ("arrived_at", "first_at", "ended_at")}
-    return msgspec.structs.replace(record, **times)
+    times = {name: getattr(record, name) for name in ("arrived_at", "first_at", "ended_at", "restarted_at")}
+    since = {name: (at - start) * speedup for name, at in times.items() if at is not None}
+    return msgspec.structs.replace(record, **since)
 
 
 def _row(records: Sequence[Sent], usage: Usage, rung: Rung, **names: object) -> Row:

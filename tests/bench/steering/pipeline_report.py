@@ -94,7 +94,8 @@ def write_scaling(folder: Path, outcome: Outcome, command: str, setting: str) ->
         f"{phases(outcome)}\n"
         f"Recovered: from then on every {WINDOW_S} s window until the next step has at least {RECOVERED:.0%} of the "
         f"hit rate of the {2 * WINDOW_S} s before the step; 0 = it never fell below. Starting a process is included. "
-        "TTFT counts from the due time and, for an answer that started over, to the first token of the new attempt. "
+        "Hit rates are of requests that arrived in the phase, TTFT of those whose first token came in it; it counts "
+        "from the due time and, for an answer that started over, to the first token of the new attempt. "
         f"The busiest lasting process took {outcome.usage.busiest_share:.0%} of a core ({outcome.usage.busiest}), the "
         f"machine was {outcome.usage.machine_share:.0%} busy.\n\n![hit rate by second](steering_scaling.png)\n"
     )

@@ -41,7 +41,7 @@ class Sent(Record):
 
     worker: str = ""  # that finished it
     tokens: int = 0  # received
-    restarts: int = 0
+    restarted_at: float | None = None  # last
     failure: str = ""  # why it did not finish
 
     @property
@@ -132,7 +132,7 @@ class Producer:
                 record.tokens += len(event.token_ids)
             case Restarted():  # what was received so far is void: the wait goes on
                 record.first_at, record.tokens = 0.0, 0
-                record.restarts += 1
+                record.restarted_at = at
             case Finished():
                 record.ended_at, record.cached_tokens = at, event.usage.cached
                 record.worker = event.worker

@@ -36,17 +36,17 @@ STEPS = (
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """From one step to the next, by arrival."""
+    """From one step to the next: hit rates of what arrived, waits of what got its first token."""
 
     at: float
     about: str
-    requests: int
+    requests: int  # arrived
     hit_rate: float
     predicted_hit_rate: float
     ttft_p50_s: float
     ttft_p90_s: float
     ttft_max_s: float
-    restarts: int
+    restarts: int  # answers that started over elsewhere
     recovery_s: float | None  # after which every window of WINDOW_S is back; None: not before the next step
 
 
@@ -104,7 +104,7 @@ def outcome(records: Sequence[Sent], steps: Sequence[Step], usage: Usage) -> Out
 
 def _phase(whole: Sequence[Sent], hit_rates: Sequence[float], at: float, until: float, about: str) -> Phase:
     here = _between(whole, at, until)
-    waits = sorted(record.first_at - record.arrived_at for record in here)
+    waits = sorted(record.first_at - record.arrived_at for record in whole if at <= record.first_at < until)
     return Phase(
         at,
         about,
@@ -114,7 +114,7 @@ def _phase(whole: Sequence[Sent], hit_rates: Sequence[float], at: float, until: 
         waits[len(waits) // 2],
         waits[len(waits) * 9 // 10],
         waits[-1],
-        sum(record.restarts for record in here),
+        sum(record.restarted_at is not None and at <= record.restarted_at < until for record in whole),
         recovery_s(hit_rates, int(at), int(until)) if at else None,
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from infra.settings import Settings
@@ -62,7 +63,8 @@ async def test_an_answer_that_starts_over_counts_its_last_attempt_only() -> None
     whole = [Token(2, 4, 0, "a", [1]), Token(2, 5, 0, "bc", [2, 3]), Finished(2, 6, Usage(10, 3, 4), "w")]
     record = await received(*cut, *whole)
     assert record.whole
-    assert (record.tokens, record.restarts, record.cached_tokens, record.worker) == (3, 1, 4, "w")
+    assert (record.tokens, record.cached_tokens, record.worker) == (3, 4, "w")
+    assert record.restarted_at is not None
     assert record.first_at <= record.ended_at
 
 
@@ -98,11 +100,13 @@ def test_a_request_that_did_not_finish_whole_is_counted_as_lost() -> None:
     records = [finished(number / 2, 5) for number in range(40)]
     records[7].failure = "worker_lost: gone"
     records[9].tokens = 2
+    records[15] = msgspec.structs.replace(records[15], first_at=11.0, ended_at=12.0, restarted_at=10.5)
     steps = [scaling.Step(10.0, "something happens", lambda _: None)]
     got = outcome(records, steps, IDLE)
     assert (got.sent, got.whole, got.failures) == (40, 38, ["worker_lost: gone", "2 tokens"])
     assert [(phase.at, phase.requests, phase.hit_rate) for phase in got.phases] == [(0.0, 18, 0.5), (10.0, 20, 0.5)]
     assert got.phases[1].recovery_s == 0.0
+    assert [(phase.restarts, phase.ttft_max_s) for phase in got.phases] == [(0, 0.5), (1, 3.5)]
 
 
 def test_the_table_sets_the_pipeline_beside_the_fast_mode_and_says_which_set_the_pace() -> None:
