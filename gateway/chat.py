@@ -133,7 +133,9 @@ class _Exchange:
         self._answer = self._new_answer(send)
 
     def _new_answer(self, send: Send) -> Answer:
-        head = ReplyHead(self._head.request_id, int(self._head.created_at), self._head.model)
+        engine = self._served.pool.engine
+        fingerprint = f"triptych-{engine}" if engine else None  # made-up answers (stub, sim) say so of themselves
+        head = ReplyHead(self._head.request_id, int(self._head.created_at), self._head.model, fingerprint)
         if self._request.streamed:
             return Streamed(send, Chunks(head, self._request.include_usage), self._first_token)
         return Whole(send, Body(head, self._request.n or 1), self._first_token, self._tell_route)

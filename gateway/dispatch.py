@@ -40,6 +40,11 @@ class Pool:
         """How many live workers own partitions."""
         return len({owner.worker for owner in self._view.owners.values()} & self._view.beats.keys())
 
+    @property
+    def engine(self) -> str:
+        """What runs the model: the engine's name, or several joined by "+"; empty when nobody is there."""
+        return "+".join(sorted({beat.engine for beat in self._view.beats.values()}))
+
     async def refresh(self) -> None:
         """Look again. When that fails, what was seen before holds for a while."""
         try:

@@ -33,6 +33,7 @@ class ReplyHead(msgspec.Struct, frozen=True):
     id: str
     created: int  # unix seconds
     model: str
+    system_fingerprint: str | None = None  # OpenAI's name for what runs the model; ours names the engine
 
 
 class Chunks:
@@ -85,6 +86,7 @@ class Chunks:
             created=head.created,
             model=head.model,
             choices=choices,
+            system_fingerprint=head.system_fingerprint,
             # OpenAI's rule: with include_usage the key is in every chunk, null in all but the last.
             usage=usage if self._include_usage else msgspec.UNSET,
         )
@@ -114,6 +116,7 @@ class Body:
                 model=head.model,
                 choices=[choice.as_choice(index) for index, choice in enumerate(self._choices)],
                 usage=usage_of(usage),
+                system_fingerprint=head.system_fingerprint,
             )
         )
 

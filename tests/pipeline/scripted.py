@@ -124,5 +124,5 @@ class OneWorker:
     async def view(self, partitions: int) -> PoolView:
         if not self.present:
             return PoolView(owners={}, beats={})
-        beat = Beat(WORKER.worker, WORKER.epoch, at=0.0, slots=8)
+        beat = Beat(WORKER.worker, WORKER.epoch, at=0.0, slots=8, engine="scripted")
         return PoolView(owners=dict.fromkeys(range(partitions), WORKER), beats={WORKER.worker: beat})

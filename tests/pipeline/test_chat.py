@@ -50,6 +50,7 @@ async def test_a_whole_body_has_the_documented_shape(gateway: Gateway) -> None:
         "logprobs": None,
         "finish_reason": "stop",
     }
+    assert body["system_fingerprint"] == "triptych-scripted"  # whatever runs it, made-up answers say so
     assert msgspec.json.decode(response.content, type=ChatCompletion).object == "chat.completion"
 
 
