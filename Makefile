@@ -39,7 +39,7 @@ check: $(STAMP) ## Format, lint, types, imports, tests without services: under a
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -q -m "not services and not vllm" $(ARGS)
+	$(PYTEST) -q -n auto -m "not services and not vllm" $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
 	$(PYTEST) $(ARGS)

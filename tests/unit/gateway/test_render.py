@@ -79,6 +79,7 @@ def renderer(template: str, tokenizer: ChatTokenizer = TINY, **variables: str) -
     return Renderer(template, variables, tokenizer, ManualClock(now))
 
 
+@pytest.mark.vllm  # its libraries take seconds to import
 @pytest.mark.parametrize("chat", CHATS)
 @pytest.mark.parametrize("template", TEMPLATES)
 async def test_a_prompt_is_what_transformers_makes_of_it(template: str, chat: list[dict[str, Any]]) -> None:
@@ -91,6 +92,7 @@ async def test_a_prompt_is_what_transformers_makes_of_it(template: str, chat: li
     assert await ours.render(messages_of(chat), 10_000) == expected
 
 
+@pytest.mark.vllm
 @pytest.mark.parametrize("chat", CHATS)
 async def test_the_real_models_prompt_is_what_transformers_makes_of_it(chat: list[dict[str, Any]]) -> None:
     if not REAL.is_dir():
