@@ -152,10 +152,17 @@ def _apache(kafka: KafkaParts, port: int, log: Path, home: Path) -> Part:
     )
 
 
+def cluster_id() -> str:
+    """A random one in Kafka's own form: 16 bytes in URL-safe base 64. Never with a dash first, as an option has."""
+    while True:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not drawn.startswith("-"):
+            return drawn
+
+
 def _format(java: list[str], server: Path) -> None:
     """Give the empty data folder its cluster id: KRaft refuses to start on one without."""
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(server)]
+    command = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster_id(), "-c", str(server)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -69,3 +69,10 @@ def test_a_broker_that_runs_already_is_taken_by_its_address() -> None:
 def test_a_wish_that_is_none_is_refused_with_what_there_is(wish: str) -> None:
     with pytest.raises(PartFailed, match="auto, kafka, embedded or host:port"):
         broker.broker_kind(wish)
+
+
+def test_a_cluster_id_never_looks_like_an_option() -> None:
+    drawn = [broker.cluster_id() for _ in range(2_000)]
+    assert not [one for one in drawn if one.startswith("-")]
+    assert len(set(drawn)) == 2_000
+    assert {len(one) for one in drawn} == {22}
