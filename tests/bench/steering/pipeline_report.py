@@ -63,17 +63,20 @@ def write_pipeline(folder: Path, rows: Sequence[Row], command: str, setting: str
 
 def phases(outcome: Outcome) -> str:
     lines = [
-        "| from, s | what happens | requests | hit rate | predicted - actual | TTFT p50 / p90 / max, s |"
-        " started over | recovered after, s |",
+        f"| from, s | what happens | requests | hit rate (lowest {WINDOW_S} s) | predicted - actual |"
+        " TTFT p50 / p90 / max, s | started over | recovered after, s |",
         "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for each in outcome.phases:
+    smooth = _smooth(outcome.hit_rates)
+    ends = [*(int(each.at) for each in outcome.phases[1:]), len(outcome.hit_rates)]
+    for each, end in zip(outcome.phases, ends, strict=True):
+        lowest = min(smooth[int(each.at) : end - WINDOW_S + 1])
         recovery = "not before the next" if each.recovery_s is None else f"{each.recovery_s:.0f}"
         cells = [
             f"{each.at:.0f}",
             each.about,
             str(each.requests),
-            f"{each.hit_rate:.1%}",
+            f"{each.hit_rate:.1%} ({lowest:.1%})",
             f"{each.predicted_hit_rate - each.hit_rate:+.1%}",
             f"{each.ttft_p50_s:.2f} / {each.ttft_p90_s:.2f} / {each.ttft_max_s:.2f}",
             str(each.restarts),
@@ -81,6 +84,11 @@ def phases(outcome: Outcome) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _smooth(rates: Sequence[float]) -> list[float]:
+    """Means over WINDOW_S, by the window's first second."""
+    return [mean(rates[at : at + WINDOW_S]) for at in range(len(rates) - WINDOW_S + 1)]
 
 
 def write_scaling(folder: Path, outcome: Outcome, command: str, setting: str) -> None:
@@ -93,7 +101,7 @@ def write_scaling(folder: Path, outcome: Outcome, command: str, setting: str) ->
         f"**{outcome.sent} sent, {outcome.whole} finished with every token once, {lost} lost.**\n\n"
         f"{phases(outcome)}\n"
         f"Recovered: from then on every {WINDOW_S} s window until the next step has at least {RECOVERED:.0%} of the "
-        f"hit rate of the {2 * WINDOW_S} s before the step; 0 = it never fell below. Starting a process is included. "
+        f"best hit rate of any {2 * WINDOW_S} s before the step; 0 = none fell below. Starting a process is included. "
         "Hit rates are of requests that arrived in the phase, TTFT of those whose first token came in it; it counts "
         "from the due time and, for an answer that started over, to the first token of the new attempt. "
         f"The busiest lasting process took {outcome.usage.busiest_share:.0%} of a core ({outcome.usage.busiest}), the "
@@ -114,7 +122,7 @@ def plot_scaling(outcome: Outcome, path: Path) -> None:
     rates = outcome.hit_rates
     above.plot([at + 0.5 for at in range(len(rates))], rates, ".", color="0.6", label="one second")
     centres = [at + WINDOW_S / 2 for at in range(len(rates) - WINDOW_S + 1)]
-    smooth = [mean(rates[at : at + WINDOW_S]) for at in range(len(rates) - WINDOW_S + 1)]
+    smooth = _smooth(rates)
     above.plot(centres, smooth, color="black", label=f"{WINDOW_S} s")
     below.semilogy([at for at, _ in outcome.waits], [wait for _, wait in outcome.waits], ".", color="0.3")
     for phase in outcome.phases:

@@ -90,6 +90,10 @@ def test_recovery_is_when_the_last_low_window_is_over(after: list[float], second
     assert recovery_s([0.1] * 10 + [1.0] * 10 + after, 20, 40) == seconds
 
 
+def test_an_earlier_loss_does_not_lower_the_bar() -> None:
+    assert recovery_s([1.0] * 10 + [0.5] * 10 + [0.5] * 4 + [1.0] * 16, 20, 40) == 4.0
+
+
 def finished(at: float, cached: int, tokens: int = 3) -> Sent:
     return Sent(
         Turn(at, [], 10, 3), 0, at, cached_tokens=cached, first_at=at + 0.5, ended_at=at + 1, tokens=tokens, worker="w"
