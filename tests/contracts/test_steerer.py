@@ -13,7 +13,7 @@ from infra.ports import Incarnation
 from infra.prefix_index import CacheEvent, PrefixIndex
 from infra.redis_client import connect
 from schemas.steering import Ask, WorkerView
-from topics.steering.policy import NAMES, parse_policy
+from topics.steering.policy import NAMES, UnknownPolicy, parse_policy
 from topics.steering.steerer import Steerer
 
 pytestmark = pytest.mark.services
@@ -43,7 +43,7 @@ async def index(redis: Redis, model: str) -> PrefixIndex:
     return made
 
 
-@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize("policy", [name for name in NAMES if not parse_policy(name).approximate])
 async def test_every_policy_places_and_reserves_on_one_of_the_candidates(index: PrefixIndex, policy: str) -> None:
     steerer = Steerer(index, parse_policy(policy), random.Random(1))
     choice = await steerer.place("t", ASK, PROMPT, WORKERS[:2], ttl_s=60)
@@ -97,3 +97,10 @@ async def test_decisions_outside_redis_see_each_other(index: PrefixIndex) -> Non
     inflight = [view.inflight for view in (await index.look([], WORKERS)).views]
     assert sum(inflight) == 40
     assert max(inflight) - min(inflight) <= 4
+
+
+async def test_a_policy_that_needs_another_record_is_refused_and_not_taken_for_its_exact_twin(
+    index: PrefixIndex,
+) -> None:
+    with pytest.raises(UnknownPolicy, match="weighted_approximate"):
+        Steerer(index, parse_policy("weighted_approximate"), random.Random())

@@ -9,7 +9,7 @@ import msgspec
 from infra.ports import Incarnation
 from infra.prefix_index import PrefixIndex
 from schemas.steering import Ask, Choice
-from topics.steering.policy import Policy
+from topics.steering.policy import Policy, UnknownPolicy
 
 # After so many decisions of others in between, ours is reserved as it is: a stale choice beats waiting for ever.
 LOOKS = 5
@@ -23,6 +23,9 @@ class Steerer:
     """
 
     def __init__(self, index: PrefixIndex, policy: Policy, rng: random.Random) -> None:
+        """Raises UnknownPolicy for one that needs a record of own decisions in place of the index."""
+        if policy.approximate:
+            raise UnknownPolicy(f"steering policy {policy.name!r} is for the benchmark's fast mode only")
         self._index = index
         self._policy = policy
         self._rng = rng
