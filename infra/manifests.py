@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -47,7 +47,8 @@ def served(settings: Settings) -> dict[str, Manifest]:
         UnknownModel: an id has no manifest.
         WrongManifest: as load_all.
     """
-    return {model: find(settings, model) for model in settings.model_ids}
+    known = load_all(settings)
+    return {model: _known(known, model) for model in settings.model_ids}
 
 
 def find(settings: Settings, model: str) -> Manifest:
@@ -56,7 +57,10 @@ def find(settings: Settings, model: str) -> Manifest:
     Raises:
         UnknownModel: there is none. WrongManifest: as load_all.
     """
-    known = load_all(settings)
+    return _known(load_all(settings), model)
+
+
+def _known(known: Mapping[str, Manifest], model: str) -> Manifest:
     if model not in known:
         raise UnknownModel(f"no manifest for model {model!r}; known: {', '.join(sorted(known))}")
     return known[model]

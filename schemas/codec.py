@@ -65,10 +65,5 @@ def decode_batches(raw: bytes) -> list[EventBatch]:
     return _batches.decode(raw)
 
 
-def join_batches(encoded: list[bytes]) -> bytes:
-    """The publication that holds these already encoded batches, without encoding them again."""
-    return _encoder.encode([msgspec.Raw(one) for one in encoded])
-
-
 def to_json(value: Any) -> bytes:
     return msgspec.json.encode(value)

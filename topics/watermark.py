@@ -18,10 +18,6 @@ class Watermark:
         """The offset to commit: the first one that is not finished."""
         return next(iter(self._open), self._next)
 
-    @property
-    def open_count(self) -> int:
-        return len(self._open)
-
     def handed_out(self, offset: int) -> None:
         """In ascending order.
 

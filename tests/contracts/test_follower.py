@@ -3,12 +3,12 @@
 import asyncio
 import gc
 
+import msgspec
 import pytest
 
 from infra import keys
 from infra.ports import Outgoing, Subscription
 from infra.subscription import BUFFER_EVENTS
-from schemas import codec
 from schemas.errors import TriptychError
 from schemas.events import EventBatch, Failed, Restarted
 from schemas.jobs import Head
@@ -285,7 +285,7 @@ async def test_store_that_comes_back_without_the_last_second_is_an_error_and_no_
         one = follow(world, head)
         await world.append(head, *tokens(1, 1))
         assert (await anext(one)).seq == 1
-        published = codec.join_batches([codec.encode(EventBatch(head.request_id, tokens(3, 3)))])
+        published = msgspec.msgpack.encode([EventBatch(head.request_id, tokens(3, 3))])
         await world.redis.publish(keys.gateway(head.reply_to), published)
         with pytest.raises(TriptychError) as caught:
             await rest_of(one)

@@ -110,12 +110,15 @@ class Worker:
     def ended(self, request_id: str) -> bool:
         return request_id in self.consumer.finished
 
+    async def _begin(self) -> asyncio.Task[None]:
+        self.hub.alive[(MODEL, self.me.worker)] = self.me.epoch
+        await self.engine.start(lambda _: None)
+        return asyncio.create_task(self.loop.run(self.life))
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Worker"]:
         """Alive and taking jobs; drained at the end."""
-        self.hub.alive[(MODEL, self.me.worker)] = self.me.epoch
-        await self.engine.start(lambda _: None)
-        task = asyncio.create_task(self.loop.run(self.life))
+        task = await self._begin()
         try:
             yield self
         finally:
@@ -126,9 +129,7 @@ class Worker:
     @contextlib.asynccontextmanager
     async def killed(self) -> AsyncIterator["Worker"]:
         """Alive and taking jobs; at the end it is gone without a word, as after kill -9."""
-        self.hub.alive[(MODEL, self.me.worker)] = self.me.epoch
-        await self.engine.start(lambda _: None)
-        task = asyncio.create_task(self.loop.run(self.life))
+        task = await self._begin()
         try:
             yield self
         finally:
