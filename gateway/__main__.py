@@ -6,12 +6,12 @@ import uvloop
 
 from gateway.process import GatewayProcess
 from gateway.server import PortTaken
-from gateway.tokens import UnusableTokenizer
 from infra import log as logs
 from infra import settings as config
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
+from topics.tokens import UnusableTokenizer
 
 EXIT_UNUSABLE, EXIT_TRY_AGAIN = 2, 1  # a supervisor starts the second one again
 

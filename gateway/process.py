@@ -17,7 +17,6 @@ from gateway.health import Check, Health
 from gateway.models import Served, ServedModels
 from gateway.render import Renderer
 from gateway.server import listen, serve
-from gateway.tokens import ChatTokenizer
 from gateway.trail import Trails
 from infra import manifests, model_files, redis_client
 from infra.blobs import S3Blobs
@@ -35,6 +34,7 @@ from topics.kafka import KafkaProducer
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
+from topics.tokens import ChatTokenizer
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
-from gateway.tokens import ChatTokenizer
 from infra.clock import Clock
 from schemas.errors import TriptychError
 from schemas.openai_request import (
@@ -29,6 +28,7 @@ from schemas.openai_request import (
     ToolMessage,
     UserMessage,
 )
+from topics.tokens import ChatTokenizer
 
 # Above this, tokenising takes longer than a few milliseconds and goes to a thread, so that other streams flow on.
 THREAD_FROM_CHARS = 8_000

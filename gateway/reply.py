@@ -8,7 +8,21 @@ import msgspec
 from gateway import errors
 from schemas import codec
 from schemas.errors import TriptychError, body_of
-from schemas.events import Cancelled, Event, Failed, Finished, FinishReason, Restarted, Token, TokenLogprob, Usage
+from schemas.events import (
+    Cancelled,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Made,
+    Part,
+    Progress,
+    Restarted,
+    Token,
+    TokenLogprob,
+    Transcript,
+    Usage,
+)
 from schemas.openai_reply import (
     LOWEST_LOGPROB,
     ChatCompletion,
@@ -64,6 +78,8 @@ class Chunks:
                 return [self._chunk([], usage_of(event.usage)), DONE] if self._include_usage else [DONE]
             case Failed() | Cancelled():
                 return [error_line(errors.from_event(event))]
+            case Part() | Made() | Progress() | Transcript():
+                return []
             case _:
                 assert_never(event)
 

@@ -63,6 +63,15 @@ class S3Blobs:
         ref.check(data)
         return data
 
+    async def read(self, key: str, most_bytes: int) -> bytes:
+        with _translated(key):
+            answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
+            async with answer["Body"] as body:
+                if answer["ContentLength"] > most_bytes:
+                    raise ValueError(f"{key} has {answer['ContentLength']} bytes, more than {most_bytes}")
+                data: bytes = await body.read()
+        return data
+
     async def exists(self, key: str) -> bool:
         try:
             with _translated(key):

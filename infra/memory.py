@@ -217,6 +217,12 @@ class MemoryBlobs:
         ref.check(data)
         return data
 
+    async def read(self, key: str, most_bytes: int) -> bytes:
+        data = self._objects[key]
+        if len(data) > most_bytes:
+            raise ValueError(f"{key} has {len(data)} bytes, more than {most_bytes}")
+        return data
+
     async def exists(self, key: str) -> bool:
         return key in self._objects
 

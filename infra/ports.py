@@ -30,6 +30,13 @@ class Blobs(Protocol):
         """Raises KeyError when absent and ValueError when size or digest differ from the reference."""
         ...
 
+    async def read(self, key: str, most_bytes: int) -> bytes:
+        """An object whose digest the reader cannot know, an artifact for one.
+
+        Raises KeyError when absent and ValueError when it has more than `most_bytes`.
+        """
+        ...
+
     async def exists(self, key: str) -> bool: ...
 
     async def delete(self, key: str) -> None:

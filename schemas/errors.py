@@ -19,6 +19,13 @@ Code = Literal[
     "unknown_parameter",
     "unsupported_parameter",
     "context_length_exceeded",
+    "media_unreachable",
+    "media_refused",
+    "media_too_large",
+    "media_too_long",
+    "media_unreadable",
+    "media_type_unsupported",
+    "file_not_found",
     "model_not_found",
     "not_found",
     "method_not_allowed",
@@ -32,6 +39,7 @@ Code = Literal[
     "engine_no_end",
     "replay_lost",
     "internal",
+    "decoder_failed",
     "overloaded",
     "deadline_exceeded",
 ]
@@ -54,6 +62,13 @@ FAULTS: dict[Code, Fault] = {
     "unknown_parameter": Fault(400, _BAD),
     "unsupported_parameter": Fault(400, _BAD),
     "context_length_exceeded": Fault(400, _BAD),
+    "media_unreachable": Fault(400, _BAD),  # the URL does not answer, or not in time
+    "media_refused": Fault(400, _BAD),  # we do not go there: scheme, private address, too many redirects
+    "media_too_large": Fault(400, _BAD),  # bytes, pixels, frames
+    "media_too_long": Fault(400, _BAD),  # seconds
+    "media_unreadable": Fault(400, _BAD),  # broken, empty or cut off
+    "media_type_unsupported": Fault(400, _BAD),  # by its bytes, not by its name
+    "file_not_found": Fault(404, _BAD),
     "model_not_found": Fault(404, _BAD),
     "not_found": Fault(404, _BAD),
     "method_not_allowed": Fault(405, _BAD),
@@ -68,6 +83,7 @@ FAULTS: dict[Code, Fault] = {
     "engine_no_end": Fault(500, _SERVER),
     "replay_lost": Fault(500, _SERVER),
     "internal": Fault(500, _SERVER),
+    "decoder_failed": Fault(500, _SERVER),
     "overloaded": Fault(503, _SERVER, retriable=True),
     "deadline_exceeded": Fault(504, _SERVER),
 }

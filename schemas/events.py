@@ -11,6 +11,9 @@ from typing import Literal
 
 import msgspec
 
+from schemas.media import DecoderKind, Segment
+from schemas.refs import BlobRef
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -82,7 +85,55 @@ class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     reason: str = ""
 
 
-Event = Token | Restarted | Finished | Failed | Cancelled
+class Part(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """A decoder has been asked for a piece of this answer. It is a request of its own, with its own event stream.
+
+    Sent before the decode job is, so that whoever follows the answer can follow the piece from its beginning.
+    """
+
+    attempt: int
+    seq: int
+    index: int  # which of the n choices
+    number: int  # 0, 1, ... within the choice: the order in which pieces belong
+    kind: DecoderKind
+    request_id: str
+
+
+class Made(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """A decoder has made a picture, or a stretch of sound; the bytes are in the object store."""
+
+    attempt: int
+    seq: int
+    kind: DecoderKind
+    ref: BlobRef
+    number: int = 0  # 0, 1, ... within this request
+    duration_s: float = 0.0  # of sound
+    width: int = 0  # of a picture
+    height: int = 0
+    text: str = ""  # what is spoken
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """Long work goes on: `done` of `total` steps."""
+
+    attempt: int
+    seq: int
+    done: int
+    total: int
+
+
+class Transcript(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """What was heard in a sound; sent by the encoder of a request that asks for nothing else."""
+
+    attempt: int
+    seq: int
+    text: str
+    segments: list[Segment] = []
+    language: str = ""
+    duration_s: float = 0.0
+
+
+Event = Token | Restarted | Finished | Failed | Cancelled | Part | Made | Progress | Transcript
 Terminal = Finished | Failed | Cancelled
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.media import Embeds, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.refs import BlobRef
 
 Stage = Literal["encode", "generate", "decode"]
@@ -33,6 +34,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0  # lower runs first, as in vLLM
     tenant: str = ""
     traceparent: str = ""  # W3C trace context
+    parent: str = ""  # the request that this one is a part of; cancelled together with it
 
 
 class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
@@ -77,13 +79,44 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
-    """Tokens in; text and token ids out."""
+    """Tokens in; text and token ids out. A prompt with `embeds` has placeholder ids where their rows go."""
 
     head: Head
     prompt_ids: list[int]
     sampling: Sampling
     slip: list[Stop] = []
     placement: Placement | None = None
+    embeds: list[Embeds] = []
+    outputs: list[Output] = []
+
+
+class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
+    """Make the artifact of one slot.
+
+    With a `draft` the encoder that completes the set of slots puts them into it and sends it on (topics/join.py).
+    Without one the artifact itself is the answer: the encoder ends the request.
+    """
+
+    head: Head
+    slots: list[Slot]
+    number: int  # which of the slots is meant
+    draft: GenerateJob | None = None
+    room: Room | None = None
+    language: str = ""  # of speech, when the client knows it
+
+    @property
+    def slot(self) -> Slot:
+        return self.slots[self.number]
+
+
+class DecodeJob(msgspec.Struct, frozen=True, tag="decode", omit_defaults=True):
+    """Make pictures of codes, or speech of text. `decoder` as in media.Output."""
+
+    head: Head
+    decoder: str
+    options: ImageOptions | SpeechOptions
+    codes: list[int] = []
+    text: str = ""
 
 
 class Offloaded(msgspec.Struct, frozen=True, tag="offloaded"):
@@ -92,8 +125,8 @@ class Offloaded(msgspec.Struct, frozen=True, tag="offloaded"):
     ref: BlobRef
 
 
-Job = GenerateJob
-Message = GenerateJob | Offloaded
+Job = GenerateJob | EncodeJob | DecodeJob
+Message = GenerateJob | EncodeJob | DecodeJob | Offloaded
 
 
 class DeadLetter(msgspec.Struct, frozen=True, tag="dead", omit_defaults=True):

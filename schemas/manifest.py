@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.media import ArtifactKind, DecoderKind, EncoderKind
+
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the weights come from.
@@ -40,6 +42,55 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_kv_bytes: Annotated[int, Meta(ge=1 << 20)] = 512 << 20
 
 
+class Encoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What turns one kind of media into a part of the prompt.
+
+    `engine` names the code that does it (workers/engines/encoders.py), `weights` an entry of the manifest's `weights`
+    or nothing. In the user's message stands `before`, then what the encoder yields, then `after`; embeddings take as
+    many positions as they have rows, each with the id of the token `placeholder`.
+    """
+
+    engine: str
+    yields: ArtifactKind
+    weights: str = ""
+    placeholder: str = ""
+    before: str = ""
+    after: str = ""
+
+
+class Decoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What turns a part of the answer into a picture or into sound.
+
+    From codes: the LLM writes `begin`, tokens between `first` and `last` of its vocabulary, `end` (texts of tokens).
+    From text: none of these is set. `voices`: the first one is the default.
+    """
+
+    engine: str
+    weights: str = ""
+    begin: str = ""
+    end: str = ""
+    first: str = ""
+    last: str = ""
+    voices: tuple[str, ...] = ()
+
+
+class MediaLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one media item, and of how many there may be in one request."""
+
+    items: Annotated[int, Meta(ge=0)] = 16
+    image_pixels: Annotated[int, Meta(ge=1)] = 50_000_000
+    audio_s: Annotated[float, Meta(gt=0)] = 1_800.0
+    video_s: Annotated[float, Meta(gt=0)] = 600.0
+    video_frames: Annotated[int, Meta(ge=1)] = 32  # sampled evenly, at most two a second
+    item_bytes: Annotated[int, Meta(ge=1)] = 64 << 20
+
+
+Capability = Literal[
+    "chat", "json", "logprobs", "image_in", "audio_in", "video_in", "image_out", "image_edit", "speech_out",
+    "transcription",
+]  # fmt: skip
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One served model. `id` is what clients put into `model`; it also names the topic, so its alphabet is Kafka's."""
 
@@ -50,4 +101,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owned_by: str = "triptych"
     created: int = 0  # unix seconds
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 12
-    capabilities: tuple[Literal["chat", "json", "logprobs"], ...] = ("chat", "json", "logprobs")
+    capabilities: tuple[Capability, ...] = ("chat", "json", "logprobs")
+    llm: str = ""  # another model, whose LLM workers, topic and prefix cache this one shares; it has no source then
+    handoff: Literal["", "text"] = ""  # text: between the stages goes text, not embeddings; shown in /v1/models
+    encoders: dict[EncoderKind, Encoder] = {}
+    decoders: dict[DecoderKind, Decoder] = {}
+    weights: dict[str, Source] = {}  # of encoders and decoders, by name
+    media: MediaLimits = MediaLimits()
+
+    @property
+    def pool(self) -> str:
+        """The id that LLM workers, topic and Redis keys go by."""
+        return self.llm or self.id

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 from infra.ports import Incarnation
-from schemas.jobs import Job, Message
+from schemas.jobs import GenerateJob, Message
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """
 
     at: Position
-    job: Job
+    job: GenerateJob
 
 
 class Producer(Protocol):

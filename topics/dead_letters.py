@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 DETAIL_CHARACTERS = 500
 
-Reason = Literal["empty", "undecodable", "unreadable"]
+Reason = Literal["empty", "misplaced", "undecodable", "unreadable"]
 
 
 class DeadLetters:

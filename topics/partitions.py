@@ -7,6 +7,7 @@ from collections.abc import Callable
 from infra.clock import Clock
 from infra.ports import Incarnation, Leases
 from schemas.errors import TriptychError
+from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics.bus import Delivery
 from topics.opener import Opener
@@ -35,7 +36,7 @@ class LeasedConsumer:
         worker: str,
         reader: PartitionReader,
         leases: Leases,
-        opener: Opener,
+        opener: Opener[GenerateJob],
         beat: Callable[[], Beat],
         clock: Clock,
     ) -> None:

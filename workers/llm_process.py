@@ -18,6 +18,7 @@ from infra.prefix_index import PrefixIndex
 from infra.results import RedisResults
 from infra.settings import Settings
 from infra.signals import RedisSignals
+from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics import names
 from topics.bus import FencedOff, PartitionConsumer
@@ -125,7 +126,7 @@ class LlmProcess:
             self._settings.worker_name,
             KafkaReader(self._settings.kafka, names.generate(model), names.group(model), self._clock),
             self._leases,
-            Opener(self._blobs, letters),
+            Opener(GenerateJob, self._blobs, letters),
             self._beat,
             self._clock,
         )

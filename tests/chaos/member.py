@@ -14,6 +14,7 @@ from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
 from infra.memory import MemoryBlobs
 from infra.metrics import Metrics
+from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics import names
 from topics.dead_letters import DeadLetters
@@ -46,7 +47,7 @@ async def main(bootstrap: str, redis_url: str, model: str, worker: str) -> None:
     letters = DeadLetters(KafkaProducer(bootstrap, blobs), blobs, Metrics(), clock)
     reader = KafkaReader(bootstrap, names.generate(model), names.group(model), clock)
     consumer = LeasedConsumer(
-        worker, reader, RedisLeases(redis, model), Opener(blobs, letters), lambda: Beat("", 0, 0.0), clock
+        worker, reader, RedisLeases(redis, model), Opener(GenerateJob, blobs, letters), lambda: Beat("", 0, 0.0), clock
     )
     async with signals(life):
         await consumer.start()

@@ -62,7 +62,7 @@ class World:
         return consumer
 
     def unstarted(self, worker: str, opener: Opener | None = None) -> LeasedConsumer:
-        default = Opener(self.blobs, DeadLetters(self.producer, self.blobs, Metrics(), self.clock))
+        default = Opener(GenerateJob, self.blobs, DeadLetters(self.producer, self.blobs, Metrics(), self.clock))
         return LeasedConsumer(
             worker, self._new_reader(), self.leases, opener or default, lambda: Beat("", 0, 0.0, slots=8), self.clock
         )

@@ -14,7 +14,7 @@ from infra.blobs import S3Blobs
 from infra.memory import MemoryBlobs
 from infra.ports import Blobs
 from infra.settings import Secret, Settings
-from schemas.refs import BlobRef
+from schemas.refs import BlobRef, payload_ref
 from tests.services import S3
 
 
@@ -170,3 +170,13 @@ async def test_store_that_is_away_is_a_connection_error(unused_tcp_port: int) ->
     with pytest.raises(ConnectionError):
         await store.start()
     await store.close()
+
+
+async def test_an_object_of_unknown_digest_is_read_up_to_a_bound(blobs: Blobs) -> None:
+    ref = payload_ref(b"12345")
+    await blobs.put(ref, b"12345")
+    assert await blobs.read(ref.key, 5) == b"12345"
+    with pytest.raises(ValueError):
+        await blobs.read(ref.key, 4)
+    with pytest.raises(KeyError):
+        await blobs.read("artifacts/none", 4)

@@ -9,7 +9,7 @@ import pytest
 from infra.metrics import Metrics
 from schemas.codec import encode
 from schemas.errors import TriptychError
-from schemas.jobs import Offloaded
+from schemas.jobs import GenerateJob, Offloaded
 from schemas.refs import payload_ref
 from tests.contracts.bus_worlds import PARTITIONS, Sink, World, id_of, job, kafka_world, memory_world
 from tests.waiting import until
@@ -205,11 +205,11 @@ async def test_a_claim_check_that_cannot_be_redeemed_becomes_a_dead_letter(world
     sink.done()
 
 
-class Unreachable(Opener):
+class Unreachable(Opener[GenerateJob]):
     """An object store that is away until it is back."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.blobs, DeadLetters(world.producer, world.blobs, Metrics(), world.clock))
+        super().__init__(GenerateJob, world.blobs, DeadLetters(world.producer, world.blobs, Metrics(), world.clock))
         self.away = True
         self.asked = 0
 

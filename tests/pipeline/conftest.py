@@ -18,7 +18,6 @@ from gateway.health import Health
 from gateway.models import Served, ServedModels
 from gateway.render import Renderer
 from gateway.server import listen, serve
-from gateway.tokens import ChatTokenizer
 from gateway.trail import Trails
 from infra.clock import SystemClock
 from infra.lifecycle import Life
@@ -27,6 +26,7 @@ from infra.metrics import Metrics
 from schemas.manifest import Limits, Manifest, Source
 from tests.pipeline.scripted import OneWorker, ScriptedPool
 from topics.steering.placer import LeastLoadedPlacer
+from topics.tokens import ChatTokenizer
 
 MODEL = "tiny"
 DATA = Path(__file__).parent.parent / "data"

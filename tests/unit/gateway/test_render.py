@@ -10,11 +10,11 @@ import pytest
 
 from gateway import render
 from gateway.render import Renderer
-from gateway.tokens import ChatTokenizer
 from infra import model_files
 from infra.clock import ManualClock
 from schemas.errors import TriptychError
 from schemas.openai_request import ChatMessage
+from topics.tokens import ChatTokenizer
 
 TINY_PATH = Path(__file__).parents[2] / "data" / "tiny_tokenizer.json"
 REAL = Path(__file__).parents[3] / ".triptych" / "models" / "smollm2-135m"

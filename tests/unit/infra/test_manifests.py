@@ -59,7 +59,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
         (GOOD.replace('"hf"', '"ftp"'), r"source\.kind: .*allowed: hf, pypi-gguf"),
         (GOOD.replace('repo = "org/model"', ""), r"source\.repo: required for kind 'hf'"),
         (GOOD + 'capabilities = "chat"', r"limits: .*`capabilities`"),
-        ('capabilities = ["chat", "sing"]' + GOOD, r"capabilities\[1\]: .*allowed: chat, json, logprobs"),
+        ('capabilities = ["chat", "sing"]' + GOOD, r"capabilities\[1\]: .*allowed: audio_in, chat, .*json"),
         ("[source]\nkind = 'hf'", r"missing required field `id`.*allowed: keys id, source"),
         (GOOD.replace("[limits]", "[limits"), "not TOML"),
     ],

@@ -10,19 +10,36 @@ from pathlib import Path
 
 import msgspec
 
-from schemas import codec, events, jobs, refs, signals
+from schemas import codec, events, jobs, media, refs, signals
 from schemas.events import (
     Alternative,
     Cancelled,
     EventBatch,
     Failed,
     Finished,
+    Made,
+    Part,
+    Progress,
     Restarted,
     Token,
     TokenLogprob,
+    Transcript,
     Usage,
 )
-from schemas.jobs import DeadLetter, GenerateJob, Head, JsonObject, JsonSchema, Offloaded, Placement, Sampling, Stop
+from schemas.jobs import (
+    DeadLetter,
+    DecodeJob,
+    EncodeJob,
+    GenerateJob,
+    Head,
+    JsonObject,
+    JsonSchema,
+    Offloaded,
+    Placement,
+    Sampling,
+    Stop,
+)
+from schemas.media import Artifact, Embeds, ImageOptions, Output, Room, Segment, Slot, SpeechOptions
 from schemas.refs import BlobRef
 from schemas.signals import Beat, Cancel
 
@@ -30,7 +47,7 @@ GOLDEN = Path(__file__).parent / "golden"
 FIELDS = GOLDEN / "fields.json"
 WIRE = [
     one
-    for module in (events, jobs, refs, signals)
+    for module in (events, jobs, media, refs, signals)
     for one in vars(module).values()
     if inspect.isclass(one) and issubclass(one, msgspec.Struct) and one.__module__ == module.__name__
 ]
@@ -46,6 +63,7 @@ HEAD = Head(
     tenant="acme",
     traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 )
+PART = msgspec.structs.replace(HEAD, request_id="chatcmpl-1.1.0.2", parent="chatcmpl-1")
 REF = BlobRef(key="payloads/ab", digest="ab", size_bytes=70_000, media_type="application/msgpack")
 SAMPLING = Sampling(
     max_tokens=16,
@@ -64,6 +82,15 @@ SAMPLING = Sampling(
     constraint=JsonSchema('{"type":"object"}'),
     min_tokens=2,
     ignore_eos=True,
+)
+SLOT = Slot(
+    offset=5,
+    kind="image",
+    pool="vision",
+    encoder="m/vision",
+    source=BlobRef("media/cd", "cd", 1_000, "image/png"),
+    artifact="artifacts/f/cd.safetensors",
+    param="messages[0].content[1]",
 )
 LOGPROB = TokenLogprob("é", b"\xc3\xa9", -0.25, [Alternative("e", b"e", -1.5)])
 
@@ -93,6 +120,40 @@ SAMPLES: dict[str, msgspec.Struct] = {
     ),
     "events_failed": EventBatch("chatcmpl-1", [Failed(1, 1, "engine_died", "why", "messages")]),
     "events_cancelled": EventBatch("chatcmpl-1", [Cancelled(1, 1, "the client has gone")]),
+    "encode_full": EncodeJob(HEAD, [SLOT, SLOT], 1, GenerateJob(HEAD, [7], SAMPLING), Room(2_048, 16, 2), "en"),
+    "encode_least": EncodeJob(HEAD, [SLOT], 0),
+    "generate_omni": GenerateJob(
+        HEAD,
+        [1, 2, 2, 3],
+        SAMPLING,
+        embeds=[Embeds(1, 2, "artifacts/f/cd.safetensors", "ef")],
+        outputs=[
+            Output("m/image", ImageOptions("webp", 512, 384, 50, 3.5, 7, 80), 49_152, 49_153, 49_160, 49_199),
+            Output("m/audio", SpeechOptions("heart", "pcm16", 1.5, True)),
+        ],
+    ),
+    "decode_image": DecodeJob(HEAD, "m/image", ImageOptions(), codes=[3, 11]),
+    "decode_speech": DecodeJob(
+        msgspec.structs.replace(HEAD, request_id="chatcmpl-1.1.0.2", parent="chatcmpl-1"),
+        "m/audio",
+        SpeechOptions(),
+        text="Hello.",
+    ),
+    "artifact_speech": Artifact(
+        "text", "f", "cd", text="hello", segments=[Segment(0.0, 0.5, "hello")], language="en", duration_s=0.5
+    ),
+    "artifact_embeddings": Artifact("embeddings", "f", "cd", rows=4, width=576, dtype="float32"),
+    "artifact_tokens": Artifact("token_ids", "f", "cd", token_ids=[1, 2]),
+    "events_media": EventBatch(
+        "chatcmpl-1",
+        [
+            Part(1, 1, 0, 2, "image", "chatcmpl-1.1.0.2"),
+            Progress(1, 2, 5, 25),
+            Made(1, 3, "audio", REF, 1, 1.5, 0, 0, "Hello."),
+            Made(1, 4, "image", REF, 0, 0.0, 256, 512),
+            Transcript(1, 5, "hello", [Segment(0.0, 0.5, "hello")], "en", 0.5),
+        ],
+    ),
     "cancel": Cancel("chatcmpl-1", "the client has gone"),
     "beat": Beat("worker-1", 3, 1_800_000_000.5, 4, 5, 16, 0.75, 123.5, "vllm"),
 }

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tokenizers import Tokenizer
 
-from gateway.tokens import REMEMBERED_CHARS, ChatTokenizer, UnusableTokenizer
 from tests.unit.gateway.tokenizers_of import MAKES
+from topics.tokens import REMEMBERED_CHARS, ChatTokenizer, UnusableTokenizer
 
 TINY = (Path(__file__).parents[2] / "data" / "tiny_tokenizer.json").read_bytes()
 

@@ -1,0 +1,115 @@
+"""Media on its way through the pipeline: what goes in, what an encoder makes of it, what a decoder is asked for.
+
+Only keys of the object store travel; the one exception is text, which is small.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.refs import BlobRef
+
+MediaKind = Literal["image", "audio", "video"]
+EncoderKind = Literal["vision", "audio"]  # the pools; of a video, the frames go to the one and the sound to the other
+DecoderKind = Literal["image", "audio"]
+ArtifactKind = Literal["embeddings", "token_ids", "text"]
+
+
+class Slot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A media item that a prompt waits for.
+
+    `offset` counts in the draft's `prompt_ids`: what the encoder makes of the item goes in before that token; slots
+    are in the order of their offsets. `encoder` is "<served model>/<encoder kind>", as its manifest declares it.
+    """
+
+    offset: int
+    kind: MediaKind
+    pool: EncoderKind
+    encoder: str
+    source: BlobRef
+    artifact: str  # object key of what the encoder makes of it: artifacts/<encoder fingerprint>/<sha256>.safetensors
+    param: str  # where the client put it, for errors: "messages[0].content[1]"
+
+
+class Room(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What decides how long an answer may be, once the length of the prompt is known."""
+
+    context_tokens: int
+    asked_tokens: int | None = None
+    min_tokens: int = 0
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of speech: seconds from the start, and its words."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an encoder made of one media item, without the rows of embeddings, which stay in the object store.
+
+    The metadata of the safetensors object holds exactly this, as JSON under the key "triptych".
+    """
+
+    kind: ArtifactKind
+    encoder: str  # fingerprint
+    source: str  # digest of the media's bytes
+    rows: int = 0  # embeddings: [rows, width] of dtype, the tensor "rows"
+    width: int = 0
+    dtype: str = ""
+    token_ids: list[int] = []
+    text: str = ""
+    segments: list[Segment] = []  # of speech
+    language: str = ""  # ISO 639-1, of speech
+    duration_s: float = 0.0  # of sound and video
+
+
+class Embeds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rows of an artifact in an assembled prompt, in the place of the placeholder ids at [offset, offset + length)."""
+
+    offset: int
+    length: int
+    artifact: str  # object key
+    digest: str  # of encoder and source: what block keys take for the content
+
+
+class ImageOptions(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
+    """How a picture is drawn and stored."""
+
+    format: Literal["png", "jpeg", "webp"] = "png"
+    width: Annotated[int, Meta(ge=8, le=2048)] = 256
+    height: Annotated[int, Meta(ge=8, le=2048)] = 256
+    steps: Annotated[int, Meta(ge=1, le=200)] = 25
+    guidance: Annotated[float, Meta(ge=0, le=30)] = 2.0
+    seed: int | None = None
+    quality: Annotated[int, Meta(ge=1, le=100)] = 90  # of jpeg and webp
+
+
+AudioFormat = Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
+
+
+class SpeechOptions(msgspec.Struct, frozen=True, tag="speech", omit_defaults=True):
+    """How text is spoken and stored. pcm16 is 24 kHz, mono, little endian, without a header, as OpenAI streams it."""
+
+    voice: str = ""  # empty = the decoder's first
+    format: AudioFormat = "wav"
+    speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
+    chunked: bool = False  # one Made event per sentence, instead of one for all
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Part of a routing slip: what of an LLM's answer goes to which decoder, while the answer is generated.
+
+    Image: each run of token ids from `begin` to `end`; the ids between them, less `first`, are the picture's codes.
+    Speech: the text of the answer.
+    """
+
+    decoder: str  # "<served model>/<decoder kind>", as its manifest declares it
+    options: ImageOptions | SpeechOptions
+    begin: int = -1
+    end: int = -1
+    first: int = -1  # the codes are the ids [first, last]
+    last: int = -1
