@@ -38,10 +38,12 @@ class _Request(msgspec.Struct):
 
 
 class MemoryHub:
-    """What Redis is to the real ones. `alive`: (model, worker) -> epoch of its living incarnation."""
+    """What Redis is to the real ones. `alive`: (model, worker) -> epoch of its living incarnation; `epochs`: of its
+    latest one."""
 
     def __init__(self) -> None:
         self.alive: dict[tuple[str, str], int] = {}
+        self.epochs: dict[tuple[str, str], int] = {}
         self.followers: dict[str, MemoryFollower] = {}
         self.listeners: dict[str, list[asyncio.Queue[Signal]]] = {}
         self._requests: dict[tuple[str, str], _Request] = {}

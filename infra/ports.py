@@ -199,3 +199,30 @@ class Leases(Protocol):
     async def view(self, partitions: int) -> PoolView:
         """Owners of leased partitions, and beats of workers that count for the share (retired ones do not)."""
         ...
+
+
+class Outlived(Exception):
+    """A later life of this worker has begun; this process must stop."""
+
+
+class Lives(Protocol):
+    """The life of one worker that holds no partitions, in every model it works for: what claims go by.
+
+    Its name must be unique over all pools of a model. Every verb raises ConnectionError when the store does not answer.
+    """
+
+    async def of(self, model: str) -> Incarnation:
+        """This worker, for claims of requests of that model; its life there begins when it is first asked for."""
+        ...
+
+    async def renew(self) -> None:
+        """Live on, everywhere; wanted every keys.TICK_S.
+
+        Raises:
+            Outlived: a process of the same name has started since.
+        """
+        ...
+
+    async def end(self) -> None:
+        """Whatever is still claimed is free at once. Harmless when this life has been outlived."""
+        ...
