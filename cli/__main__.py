@@ -19,6 +19,7 @@ from cli import up as ups
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient
 from cli.local import state
+from cli.local.pools import parse_scale
 from cli.local.stack import UpOptions
 from infra import settings as config
 from infra.clock import SystemClock
@@ -30,6 +31,7 @@ from infra.settings import WrongSetting
 
 DEFAULT_HOME = Path(".triptych")
 DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODELS = "smollm2-135m"
 # What the person at the terminal can mend; anything else is a fault of ours and shows its traceback.
 EXPECTED = (CommandFailed, WrongSetting, WrongManifest, ModelMissing, CannotFetch)
 
@@ -66,24 +68,37 @@ def up(
         ),
     ] = "auto",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many LLM workers.")] = 2,
-    model: Annotated[str, typer.Option(help="Which model to serve; see: triptych models list.")] = DEFAULT_MODEL,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="How many LLM workers in all, shared out among the LLMs served.")
+    ] = 2,
+    model: Annotated[
+        str, typer.Option(help="Which models to serve, comma-separated; see: triptych models list.")
+    ] = DEFAULT_MODELS,
+    scale: Annotated[
+        str,
+        typer.Option(help="How many workers a pool has, e.g. 'encode.vision=2,decode.image=0'; 1 each if not given."),
+    ] = "",
     engine: Engine = "vllm",
+    media_engine: Annotated[
+        Literal["real", "sim"], typer.Option(help="Of encoders and decoders. sim: made-up results at a set pace.")
+    ] = "real",
     worker_args: Annotated[
         str, typer.Option(help="More arguments for each worker, e.g. '--slots 4'; see: python -m workers llm --help.")
     ] = "",
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Start everything on this machine: broker, Valkey, S3, gateway, LLM workers. Ctrl-C stops all of it.
+    """Start everything on this machine: broker, Valkey, S3, gateway, and the pools of workers. Ctrl-C stops all of it.
 
-    Fetches the model first if it is missing. Parts that die are started again.
+    Fetches what is missing of the models first. Parts that die are started again.
     """
     options = UpOptions(
         broker=broker,
         port=port,
         workers=workers,
-        model=model,
+        models=[one.strip() for one in model.split(",") if one.strip()],
         engine=engine,
+        media_engine=media_engine,
+        scale=parse_scale(scale),
         worker_args=shlex.split(worker_args),
         home=home,
     )

@@ -65,9 +65,9 @@ def last_words(log: str) -> str:
 class LiveScreen:
     """Redraws itself; to be used as a context."""
 
-    def __init__(self, plan: Plan, model: str, console: Console, clock: Clock) -> None:
+    def __init__(self, plan: Plan, models: Sequence[str], console: Console, clock: Clock) -> None:
         self._plan = plan
-        self._model = model
+        self._models = models
         self._clock = clock
         self._drawn: tuple[float, list[State]] = (0.0, [])
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -104,11 +104,11 @@ class LiveScreen:
             return [Text("stopping: running answers may finish; Ctrl-C again stops at once", "yellow")]
         if not view.serves:
             return [Text(f"starting; logs: {self._plan.logs}", "yellow")]
-        rates = view.rates
+        rates, url = view.rates, self._plan.addresses.url
         return [
-            Text(f"serving {self._model} at {self._plan.addresses.url}   API docs: {self._plan.addresses.url}/docs"),
+            Text(f"serving {', '.join(self._models)} at {url}   API docs: {url}/docs"),
             Text(f"{rates.requests_total} requests   {rates.requests_per_s:.1f}/s   {rates.tokens_per_s:.1f} tokens/s"),
-            Text(first_request(self._plan.addresses.url, self._model), "bold", overflow="fold"),
+            Text(first_request(url, self._models[0]), "bold", overflow="fold"),
             Text("or: triptych chat      Ctrl-C stops all", "dim"),
         ]
 
@@ -116,9 +116,9 @@ class LiveScreen:
 class PlainScreen:
     """A line for each change, for logs and pipes."""
 
-    def __init__(self, plan: Plan, model: str, console: Console) -> None:
+    def __init__(self, plan: Plan, models: Sequence[str], console: Console) -> None:
         self._plan = plan
-        self._model = model
+        self._models = models
         self._console = console
         self._said: dict[str, str] = {}
 
@@ -139,7 +139,7 @@ class PlainScreen:
             self._change(member.part.name, f"{words}: {extra}" if extra else words)
         if view.serves and not view.stopping:
             url = self._plan.addresses.url
-            self._change("", f"serving {self._model} at {url}\n{first_request(url, self._model)}")
+            self._change("", f"serving {', '.join(self._models)} at {url}\n{first_request(url, self._models[0])}")
 
     def _change(self, key: str, words: str) -> None:
         if self._said.get(key) != words:
@@ -153,5 +153,5 @@ class PlainScreen:
 Screen = LiveScreen | PlainScreen
 
 
-def screen_for(plan: Plan, model: str, console: Console, clock: Clock) -> Screen:
-    return LiveScreen(plan, model, console, clock) if console.is_terminal else PlainScreen(plan, model, console)
+def screen_for(plan: Plan, models: Sequence[str], console: Console, clock: Clock) -> Screen:
+    return LiveScreen(plan, models, console, clock) if console.is_terminal else PlainScreen(plan, models, console)

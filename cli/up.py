@@ -145,13 +145,14 @@ def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) 
         CommandFailed: with what to do, or the end of the log that tells.
     """
     check(options, settings.host)
-    manifest = manifests.find(settings, options.model)
-    models.fetch(manifest, settings, console)
+    served = [manifests.find(settings, one) for one in options.models]
+    for manifest in served:
+        models.fetch(manifest, settings, console)
     with console.status("looking for a broker") if console.is_terminal else nullcontext():
         decision = broker.broker_kind(options.broker)
     keep_last_logs(options.home / "logs")
-    topics_exist = partial(topic_admin.topics_exist, settings, [manifest])
+    topics_exist = partial(topic_admin.topics_exist, settings, served)
     with interrupts.counted() as signals:
-        plan = stack.plan(options, settings, decision, topics_exist)
-        with screen_for(plan, options.model, console, clock) as screen:
+        plan = stack.plan(options, settings, served, decision, topics_exist)
+        with screen_for(plan, options.models, console, clock) as screen:
             Up(options, plan, clock, screen, signals).run()

@@ -1,22 +1,21 @@
 """What `triptych up` runs: which parts, on which ports, in which order, with which settings."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from signal import SIGTERM
 
 import msgspec
 
-from cli.local import broker, ports, probes, s3, valkey
+from cli.local import broker, pools, ports, probes, s3, valkey
 from cli.local.broker import Decision
 from cli.local.process import Part
 from infra.settings import Settings, variable
+from schemas.manifest import Manifest
 
 GATEWAY = "gateway"
 BROKER_PORT, VALKEY_PORT, S3_PORT = 9092, 6379, 9000
 GATEWAY_LIMIT_S = 60.0
-# Two vLLM workers that compile and warm up on two slow cores, with room to spare.
-WORKER_LIMIT_S = 600.0
 # On one machine nobody takes over what is cut off, but nobody wants to watch a stop for half a minute either.
 DRAIN_S = 8
 # What a part may take after its drain: error events of cut streams, commits, an engine that is closed.
@@ -26,10 +25,12 @@ LAST_WORDS_S = 10.0
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # auto, kafka, embedded or host:port
     port: int
-    workers: int
-    model: str
-    engine: str
-    worker_args: list[str] = []  # more arguments for each worker
+    workers: int  # LLM workers in all
+    models: list[str]
+    engine: str  # of the LLM workers
+    media_engine: str = "real"  # of encoders and decoders
+    worker_args: list[str] = []  # more arguments for each LLM worker
+    scale: dict[str, int] = {}  # pool -> workers
     home: Path
 
 
@@ -57,7 +58,13 @@ class _Ports(msgspec.Struct, frozen=True):
     s3: int
 
 
-def plan(options: UpOptions, settings: Settings, decision: Decision, topics_exist: Callable[[str], bool]) -> Plan:
+def plan(
+    options: UpOptions,
+    settings: Settings,
+    models: Sequence[Manifest],
+    decision: Decision,
+    topics_exist: Callable[[str], bool],
+) -> Plan:
     """Choose ports, lay out the folders and describe every part; starts none of them.
 
     `topics_exist` makes the topics on the broker of that address where they are missing. It runs each time a broker
@@ -71,7 +78,7 @@ def plan(options: UpOptions, settings: Settings, decision: Decision, topics_exis
         s3=s3.endpoint(at.s3),
     )
     environment = _environment(options, settings, addresses)
-    workers = [_worker(options, f"llm-{number}", environment) for number in range(options.workers)]
+    workers = _workers(options, models, environment)
     gateway = _gateway(options, addresses.url, environment)
     return Plan(
         addresses=addresses,
@@ -106,7 +113,7 @@ def _environment(options: UpOptions, settings: Settings, addresses: Addresses) -
         "redis": addresses.redis,
         "s3_endpoint": addresses.s3,
         "s3_public_endpoint": addresses.s3,
-        "models": options.model,
+        "models": ",".join(options.models),
         "model_dir": str(Path(settings.model_dir).resolve()),
         "drain_s": str(DRAIN_S),
     }
@@ -128,17 +135,12 @@ def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
     )
 
 
-def _worker(options: UpOptions, name: str, environment: dict[str, str]) -> Part:
-    port, command = ports.free(), [sys.executable, "-m", "workers", "llm"]
-    return Part(
-        name=name,
-        argv=[*command, "--model", options.model, "--engine", options.engine, *options.worker_args],
-        log=options.home / "logs" / f"{name}.log",
-        port=port,
-        ready=lambda: probes.http_status(f"http://{ports.LOOPBACK}:{port}/readyz") == 200,
-        start_limit_s=WORKER_LIMIT_S,
-        # A stable name: a worker that comes back takes its own partitions over at once.
-        environment={**environment, variable("worker"): name, variable("metrics_port"): str(port)},
-        stop_limit_s=DRAIN_S + LAST_WORDS_S,
-        orphan_signal=SIGTERM,
+def _workers(options: UpOptions, models: Sequence[Manifest], environment: dict[str, str]) -> list[Part]:
+    wanted = pools.pools(
+        models,
+        workers=options.workers,
+        scale=options.scale,
+        llm_arguments=["--engine", options.engine, *options.worker_args],
+        media_arguments=["--engine", options.media_engine],
     )
+    return pools.parts(wanted, pools.Surroundings(options.home / "logs", environment, DRAIN_S + LAST_WORDS_S))

@@ -38,7 +38,7 @@ def drawn(tmp_path: Path, *views: View, kind: str = "embedded") -> str:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, color_system=None, width=120)
     clock = ManualClock()
-    with LiveScreen(plan(tmp_path, kind), "tiny", console, clock) as screen:
+    with LiveScreen(plan(tmp_path, kind), ["tiny"], console, clock) as screen:
         for view in views:
             screen.show(view)
             clock.advance(10.0)
@@ -78,7 +78,7 @@ def test_a_serving_stack_shows_rates_and_a_request_to_copy(tmp_path: Path) -> No
 def test_an_unchanged_view_is_drawn_twice_a_second_at_most(tmp_path: Path) -> None:
     shown = io.StringIO()
     clock = ManualClock()
-    screen = LiveScreen(plan(tmp_path), "tiny", Console(file=shown, force_terminal=True), clock)
+    screen = LiveScreen(plan(tmp_path), ["tiny"], Console(file=shown, force_terminal=True), clock)
     part = member(tmp_path, "starting")
     with screen:
         screen.show(View([part], Rates(), serves=False))
@@ -93,7 +93,7 @@ def test_an_unchanged_view_is_drawn_twice_a_second_at_most(tmp_path: Path) -> No
 
 def test_without_a_terminal_each_change_is_one_line(tmp_path: Path) -> None:
     shown = io.StringIO()
-    screen = screen_for(plan(tmp_path), "tiny", Console(file=shown), ManualClock())
+    screen = screen_for(plan(tmp_path), ["tiny"], Console(file=shown), ManualClock())
     assert isinstance(screen, PlainScreen)
     part = member(tmp_path, "starting")
     with screen:

@@ -32,7 +32,7 @@ server.serve_forever()
 
 
 def options(home: Path, port: int) -> UpOptions:
-    return UpOptions(broker="embedded", port=port, workers=1, model="m", engine="stub", home=home)
+    return UpOptions(broker="embedded", port=port, workers=1, models=["m"], engine="stub", home=home)
 
 
 def plan(home: Path, port: int) -> Plan:
@@ -59,7 +59,7 @@ class Watched(PlainScreen):
     """Looks at every view, and interrupts once the condition holds."""
 
     def __init__(self, plan: Plan, console: Console, interrupts: Interrupts, enough: Callable[[View], bool]) -> None:
-        super().__init__(plan, "m", console)
+        super().__init__(plan, ["m"], console)
         self._interrupts = interrupts
         self._enough = enough
 
