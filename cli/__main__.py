@@ -83,7 +83,11 @@ def up(
         Literal["real", "sim"], typer.Option(help="Of encoders and decoders. sim: made-up results at a set pace.")
     ] = "real",
     worker_args: Annotated[
-        str, typer.Option(help="More arguments for each worker, e.g. '--slots 4'; see: python -m workers llm --help.")
+        str,
+        typer.Option(help="More arguments for each LLM worker, e.g. '--slots 4'; see: python -m workers llm --help."),
+    ] = "",
+    media_args: Annotated[
+        str, typer.Option(help="More arguments for each encoder and decoder, e.g. '--sim-ms 100'.")
     ] = "",
     home: Home = DEFAULT_HOME,
 ) -> None:
@@ -100,6 +104,7 @@ def up(
         media_engine=media_engine,
         scale=parse_scale(scale),
         worker_args=shlex.split(worker_args),
+        media_args=shlex.split(media_args),
         home=home,
     )
     settings = config.load()

@@ -30,6 +30,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     engine: str  # of the LLM workers
     media_engine: str = "real"  # of encoders and decoders
     worker_args: list[str] = []  # more arguments for each LLM worker
+    media_args: list[str] = []  # more arguments for each encoder and decoder
     scale: dict[str, int] = {}  # pool -> workers
     home: Path
 
@@ -141,6 +142,6 @@ def _workers(options: UpOptions, models: Sequence[Manifest], environment: dict[s
         workers=options.workers,
         scale=options.scale,
         llm_arguments=["--engine", options.engine, *options.worker_args],
-        media_arguments=["--engine", options.media_engine],
+        media_arguments=["--engine", options.media_engine, *options.media_args],
     )
     return pools.parts(wanted, pools.Surroundings(options.home / "logs", environment, DRAIN_S + LAST_WORDS_S))
