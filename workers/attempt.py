@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Literal, TypeVar
+from typing import Literal
 
 from infra.clock import Clock
 from infra.metrics import Metrics
@@ -18,49 +17,11 @@ from workers.engine import Engine, EngineDied, Refused
 from workers.engine_keeper import EngineKeeper
 from workers.outbox import Account, Outbox
 from workers.reservations import Reservations
+from workers.running import Running, until_answered
 
 log = logging.getLogger(__name__)
 
 Outcome = Literal["ended", "again", "busy", "left"]
-StopCause = Literal["cancelled", "fenced", "cut"]
-RETRY_S = 0.2
-
-T = TypeVar("T")
-
-
-async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Ask until Redis answers: every verb of the result path is harmless when it is repeated."""
-    while True:
-        try:
-            return await call()
-        except ConnectionError as error:
-            log.warning("no answer from the result path, trying again: %s", error)
-        await asyncio.sleep(RETRY_S)
-
-
-class Running:
-    """A running attempt, as others may touch it: they can stop it, once, with a cause."""
-
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self.cause: StopCause | None = None
-        self.reason = ""
-
-    def stop(self, cause: StopCause, reason: str = "") -> None:
-        if self.cause is None and self._task is not None:
-            self.cause, self.reason = cause, reason
-            self._task.cancel()
-
-    def uncancel(self) -> bool:
-        """True when the cancellation just caught was ours, not the process's; takes it back."""
-        if self.cause is None or self._task is None:
-            return False
-        self._task.uncancel()
-        return True
-
-    def finish(self) -> None:
-        """From now on nothing can stop it: its last word is being written."""
-        self._task = None
 
 
 class Attempts:
@@ -123,7 +84,7 @@ class Attempts:
                 return await self._last_word(account, terminal)
 
     async def _claim(self, job: GenerateJob) -> Claim:
-        return await _until_answered(lambda: self._results.claim(job.head, self._me, self._max_attempts))
+        return await until_answered(lambda: self._results.claim(job.head, self._me, self._max_attempts))
 
     async def _run(self, delivery: Delivery, claim: Claim) -> Outcome:
         job, running = delivery.job, Running()
@@ -201,7 +162,7 @@ class Attempts:
 
     async def _go_again(self, job: GenerateJob, account: Account, how: str) -> Outcome:
         await account.settled()
-        await _until_answered(lambda: self._results.requeue(job.head, account.attempt, self._me))
+        await until_answered(lambda: self._results.requeue(job.head, account.attempt, self._me))
         return "left" if how == "left" else "again"
 
     async def _last_word(self, account: Account, event: Event) -> Outcome:

@@ -1,0 +1,48 @@
+"""What attempts of every pool have in common: they can be stopped, and they do not give up on the result path."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar
+
+log = logging.getLogger(__name__)
+
+StopCause = Literal["cancelled", "fenced", "cut"]
+RETRY_S = 0.2
+
+T = TypeVar("T")
+
+
+async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: for verbs that are harmless when repeated, as all of the result path are."""
+    while True:
+        try:
+            return await call()
+        except ConnectionError as error:
+            log.warning("no answer, trying again: %s", error)
+        await asyncio.sleep(RETRY_S)
+
+
+class Running:
+    """A running attempt, as others may touch it: they can stop it, once, with a cause."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self.cause: StopCause | None = None
+        self.reason = ""
+
+    def stop(self, cause: StopCause, reason: str = "") -> None:
+        if self.cause is None and self._task is not None:
+            self.cause, self.reason = cause, reason
+            self._task.cancel()
+
+    def uncancel(self) -> bool:
+        """True when the cancellation just caught was ours, not the process's; takes it back."""
+        if self.cause is None or self._task is None:
+            return False
+        self._task.uncancel()
+        return True
+
+    def finish(self) -> None:
+        """From now on nothing can stop it: its last word is being written."""
+        self._task = None
