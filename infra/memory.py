@@ -4,8 +4,9 @@ Twins that belong together share one MemoryHub. They keep what they are told for
 """
 
 import asyncio
+import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import msgspec
 
@@ -13,12 +14,13 @@ from infra import keys
 from infra.ports import AppendState, Claim, ClaimState, Incarnation, Outgoing
 from infra.subscription import Followed, Registry
 from schemas.errors import TriptychError
-from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Terminal, Token
+from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Made, Terminal, Token
 from schemas.jobs import Head
 from schemas.refs import BlobRef
 from schemas.signals import Cancel, Signal
 
 SIGNAL_BACKLOG = 1_024
+CHUNK_BYTES = 64 << 10
 
 
 def _replay() -> deque[EventBatch]:
@@ -32,6 +34,7 @@ class _Request(msgspec.Struct):
     owner: Incarnation | None = None
     last_seq: int = 0
     emitted: bool = False
+    made: int = 0
     done: bool = False
     cancelled: bool = False
     stream: deque[EventBatch] = msgspec.field(default_factory=_replay)
@@ -64,6 +67,7 @@ class MemoryHub:
         request.stream.append(batch)
         request.last_seq = last.seq
         request.emitted |= any(isinstance(event, Token) for event in batch.events)
+        request.made += sum(isinstance(event, Made) for event in batch.events)
         request.done |= isinstance(last, (Finished, Failed, Cancelled))
         if follower := self.followers.get(head.reply_to):
             follower.dispatch(batch)
@@ -79,7 +83,7 @@ class MemoryResults:
         request = self._hub.request(head.model, head.request_id)
 
         def answer(state: ClaimState) -> Claim:
-            return Claim(state, request.attempt, request.last_seq, request.emitted)
+            return Claim(state, request.attempt, request.last_seq, request.emitted, request.made)
 
         if request.done:
             return answer("done")
@@ -87,7 +91,7 @@ class MemoryResults:
             return answer("busy")
         request.attempt += 1
         request.owner = by
-        if request.cancelled:
+        if request.cancelled or (head.parent and self._hub.request(head.model, head.parent).cancelled):
             return answer("cancelled")
         return answer("exhausted" if request.attempt > max_attempts else "mine")
 
@@ -214,6 +218,13 @@ class MemoryBlobs:
         ref.check(data)
         self._objects[ref.key] = data
 
+    async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
+        data = b"".join([chunk async for chunk in chunks])
+        digest = hashlib.sha256(data).hexdigest()
+        ref = BlobRef(f"{folder}/{digest}", digest, len(data), media_type)
+        self._objects.setdefault(ref.key, data)
+        return ref
+
     async def get(self, ref: BlobRef) -> bytes:
         data = self._objects[ref.key]
         ref.check(data)
@@ -225,6 +236,11 @@ class MemoryBlobs:
             raise ValueError(f"{key} has {len(data)} bytes, more than {most_bytes}")
         return data
 
+    async def stream(self, key: str) -> AsyncGenerator[bytes]:
+        data = self._objects[key]
+        for begin in range(0, len(data), CHUNK_BYTES):
+            yield data[begin : begin + CHUNK_BYTES]
+
     async def exists(self, key: str) -> bool:
         return key in self._objects
 
@@ -234,7 +250,7 @@ class MemoryBlobs:
     async def presign_get(self, key: str, expires_s: int) -> str:
         return f"memory:{key}?expires_s={expires_s}"
 
-    async def presign_put(self, key: str, expires_s: int) -> str:
+    async def presign_put(self, key: str, expires_s: int, size_bytes: int | None = None) -> str:
         return f"memory:{key}?expires_s={expires_s}"
 
     async def ping(self) -> None:

@@ -1,6 +1,6 @@
 """The interfaces of this house: what others may ask of Redis and the object store. Twins in memory.py keep to them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -26,6 +26,13 @@ class Blobs(Protocol):
 
     async def put(self, ref: BlobRef, data: bytes) -> None: ...
 
+    async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
+        """Store what comes under `<folder>/<sha256 of it>`, in bounded memory; written once if it is there already.
+
+        What the iterator raises is raised, and then nothing of the stream stays in the store.
+        """
+        ...
+
     async def get(self, ref: BlobRef) -> bytes:
         """Raises KeyError when absent and ValueError when size or digest differ from the reference."""
         ...
@@ -37,6 +44,10 @@ class Blobs(Protocol):
         """
         ...
 
+    def stream(self, key: str) -> AsyncGenerator[bytes]:
+        """The object piece by piece, unverified; close it if it is left early. Raises KeyError when absent."""
+        ...
+
     async def exists(self, key: str) -> bool: ...
 
     async def delete(self, key: str) -> None:
@@ -45,7 +56,9 @@ class Blobs(Protocol):
 
     async def presign_get(self, key: str, expires_s: int) -> str: ...
 
-    async def presign_put(self, key: str, expires_s: int) -> str: ...
+    async def presign_put(self, key: str, expires_s: int, size_bytes: int | None = None) -> str:
+        """With a size, the store refuses a body of any other."""
+        ...
 
     async def ping(self) -> None:
         """Raises when the bucket cannot be reached."""
@@ -60,13 +73,15 @@ class Claim(msgspec.Struct, frozen=True):
 
     mine: yes, as `attempt`; events continue at `last_seq + 1`.  busy: a living worker runs it (maybe the asking one
     itself, which read the job twice); ask again.  done: it has its terminal event.  cancelled: somebody cancelled it
-    before it ran: emit Cancelled as `attempt`.  exhausted: too many attempts: emit Failed as `attempt`.
+    (or the request that it is a part of) before it ran: emit Cancelled as `attempt`.  exhausted: too many attempts:
+    emit Failed as `attempt`.
     """
 
     state: ClaimState
     attempt: int = 0
     last_seq: int = 0
     emitted: bool = False  # an earlier attempt emitted tokens
+    made: int = 0  # so many Made events of earlier attempts are stored: the client has them
 
 
 AppendState = Literal["stored", "fenced", "ended", "cancelled"]

@@ -18,12 +18,12 @@ from infra.metrics import Metrics
 from infra.ports import AppendState, Claim, Incarnation, Outgoing
 from infra.redis_client import Argument, Script
 from schemas import codec
-from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Terminal, Token
+from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Made, Terminal, Token
 from schemas.jobs import Head
 from schemas.signals import Cancel
 
 STATES: dict[str, AppendState] = {"s": "stored", "c": "cancelled", "f": "fenced", "e": "ended"}
-TERMINAL, EMITTED = 1, 2  # flags of a row, as in append.lua
+TERMINAL, EMITTED, MADE = 1, 2, 4  # flags of a row, as in append.lua
 
 _packed = msgspec.msgpack.Encoder().encode
 
@@ -49,11 +49,14 @@ class RedisResults:
         expires_ms = int(head.deadline_at * 1_000) + keys.STATE_TTL_MS
         args: list[Argument] = [str(by), call, max_attempts, keys.alive(head.model, ""), expires_ms, keys.STATE_TTL_MS]
         try:
-            state, attempt, last_seq, emitted = await self._claim(self._keys(head.model, request_id), args)
+            names = self._keys(head.model, request_id)
+            if head.parent:
+                names.append(keys.request(head.model, head.parent))
+            state, attempt, last_seq, emitted, made = await self._claim(names, args)
         except BaseException:
             self._unanswered[request_id] = call
             raise
-        return Claim(state.decode(), attempt, last_seq, bool(emitted))
+        return Claim(state.decode(), attempt, last_seq, bool(emitted), made)
 
     async def requeue(self, head: Head, attempt: int, by: Incarnation) -> None:
         await self._requeue([keys.request(head.model, head.request_id)], [str(by), attempt])
@@ -96,6 +99,7 @@ def _row(one: Outgoing, batch_bytes: int) -> tuple[str, int, int, int, int, int,
     flags = TERMINAL if isinstance(last, (Finished, Failed, Cancelled)) else 0
     if any(isinstance(event, Token) for event in one.events):
         flags |= EMITTED
+    flags += MADE * sum(isinstance(event, Made) for event in one.events)
     return (one.head.request_id, first.attempt, first.seq, last.seq, flags, batch_bytes, one.head.reply_to)
 
 

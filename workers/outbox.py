@@ -25,29 +25,32 @@ class Account:
         self.attempt = attempt
         self.seq = last_seq
         self.emitted_tokens = False
+        self.refused = False  # another attempt owns the request, or it has ended: nothing more of this one counts
         self._on_state = on_state
-        self._unsettled = 0
-        self._settled = asyncio.Event()
-        self._settled.set()
+        self._sent = 0
+        self._answered = 0
+        self._progress = asyncio.Event()
 
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
 
     def sent(self, count: int) -> None:
-        self._unsettled += count
-        self._settled.clear()
+        self._sent += count
 
     def answered(self, state: AppendState, count: int) -> None:
-        self._unsettled -= count
-        if self._unsettled == 0:
-            self._settled.set()
+        self._answered += count
+        self.refused |= state in ("fenced", "ended")
+        self._progress.set()
         if state != "stored":
             self._on_state(state)
 
     async def settled(self) -> None:
-        """Wait until everything sent so far is stored or refused."""
-        await self._settled.wait()
+        """Wait until everything sent so far is stored or refused; what is sent meanwhile does not count."""
+        sent = self._sent
+        while self._answered < sent:
+            self._progress.clear()
+            await self._progress.wait()
 
 
 class Outbox:
@@ -82,9 +85,14 @@ class Outbox:
             await self._flush(batch)
 
     async def _flush(self, batch: dict[Account, list[Event]]) -> None:
-        states = await self._append([Outgoing(account.head, events) for account, events in batch.items()])
-        for (account, events), state in zip(batch.items(), states, strict=True):
-            account.answered(state, len(events))
+        """One round trip for all requests of a model; an LLM worker has one model."""
+        models: dict[str, list[tuple[Account, list[Event]]]] = {}
+        for account, events in batch.items():
+            models.setdefault(account.head.model, []).append((account, events))
+        for items in models.values():
+            states = await self._append([Outgoing(account.head, events) for account, events in items])
+            for (account, events), state in zip(items, states, strict=True):
+                account.answered(state, len(events))
 
     async def _append(self, outgoing: list[Outgoing]) -> list[AppendState]:
         """Append until it succeeds: a repeated append of the same events is recognised and answered "stored"."""

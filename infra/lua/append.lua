@@ -3,7 +3,7 @@
 -- ARGV  1 msgpack rows [id, attempt, first seq, last seq, flags, batch bytes, reply_to], 2 the batches back to back,
 --       3 channel prefix, 4 entries kept per stream, 5 TTL after the last event (ms)
 -- Returns one letter per row: s(tored) c(ancelled) f(enced) e(nded).
-local TERMINAL, EMITTED = 1, 2  -- flags
+local TERMINAL, EMITTED, MADE = 1, 2, 4  -- flags; what is left of them, in units of MADE, counts Made events
 
 local function is_repeat(stream, last_seq, batch)
   local id = last_seq .. '-0'
@@ -16,11 +16,12 @@ local function write(state, stream, row, batch)
   -- pcall: a stream that outlived its state refuses the id; that is this row's fault, not the others'.
   local added = redis.pcall('XADD', stream, 'MAXLEN', '~', ARGV[4], last_seq .. '-0', 'b', batch)
   if type(added) == 'table' then return false end
-  if flags >= EMITTED then
+  if flags % MADE >= EMITTED then
     redis.call('HSET', state, 'last_seq', last_seq, 'emitted', 1)
   else
     redis.call('HSET', state, 'last_seq', last_seq)
   end
+  if flags >= MADE then redis.call('HINCRBY', state, 'made', math.floor(flags / MADE)) end
   if flags % 2 == TERMINAL then
     redis.call('HSET', state, 'done', 1)
     redis.call('PEXPIRE', state, ARGV[5])

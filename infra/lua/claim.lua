@@ -1,11 +1,12 @@
 -- May this worker run this request? See Results.claim.
--- KEYS  1 request state, 2 replay stream
+-- KEYS  1 request state, 2 replay stream, 3 state of the request that it is a part of (optional)
 -- ARGV  1 owner "worker:epoch", 2 call id, 3 max attempts, 4 key prefix of liveness, 5 expiry (unix ms), 6 TTL (ms)
-local state = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'last_seq', 'emitted', 'done', 'cancelled', 'call')
-local attempt, owner, cancelled = tonumber(state[1] or 0), state[2] or '', state[6]
+local state = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'last_seq', 'emitted', 'done', 'cancelled', 'call', 'made')
+local attempt, owner = tonumber(state[1] or 0), state[2] or ''
+local cancelled = state[6] or (KEYS[3] and redis.call('HGET', KEYS[3], 'cancelled'))
 
 local function answer(verdict)
-  return {verdict, attempt, tonumber(state[3] or 0), state[4] and 1 or 0}
+  return {verdict, attempt, tonumber(state[3] or 0), state[4] and 1 or 0, tonumber(state[8] or 0)}
 end
 
 local function alive(incarnation)

@@ -3,11 +3,13 @@
 import asyncio
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 from infra import keys
 from infra.ports import Claim, Incarnation, Outgoing
-from schemas.events import Cancelled, Event, Failed, Restarted
+from schemas.events import Cancelled, Event, Failed, Made, Progress, Restarted
+from schemas.refs import BlobRef
 from schemas.signals import Cancel
 from tests.contracts.result_worlds import ALICE, BOB, RedisWorld, World, finished, redis_world, tokens
 from tests.waiting import until
@@ -338,3 +340,35 @@ async def test_of_two_that_go_on_after_the_store_was_emptied_one_does(redis_url:
 async def lifetimes_ms(world: RedisWorld, request_id: str) -> list[int]:
     names = (keys.request(world.model, request_id), keys.replay(world.model, request_id))
     return [await world.redis.pttl(name) for name in names]
+
+
+def made(seq: int, number: int, attempt: int = 1) -> Made:
+    ref = BlobRef(f"outputs/x/{number}.pcm", "0" * 64, 4)
+    return Made(attempt, seq, "audio", ref, number)
+
+
+async def test_who_takes_over_is_told_how_many_pieces_the_client_has(world: World) -> None:
+    head = await world.claimed()
+    assert await world.append(head, made(1, 0)) == "stored"
+    assert await world.append(head, Progress(1, 2, 1, 3), made(3, 1), made(4, 2)) == "stored"
+    assert await world.append(head, Progress(1, 2, 1, 3), made(3, 1), made(4, 2)) == "stored"  # a retried call
+    await world.kill(ALICE)
+    assert await world.results.claim(head, BOB, 3) == Claim("mine", 2, last_seq=4, made=3)
+
+
+async def test_pieces_and_tokens_in_one_batch_are_both_noted(world: World) -> None:
+    head = await world.claimed()
+    assert await world.append(head, *tokens(1, 1), made(2, 0)) == "stored"
+    await world.kill(ALICE)
+    assert await world.results.claim(head, BOB, 3) == Claim("mine", 2, last_seq=2, emitted=True, made=1)
+
+
+async def test_a_part_of_a_cancelled_request_does_not_run(world: World) -> None:
+    head = world.head()
+    part = msgspec.structs.replace(world.head(), parent=head.request_id)
+    other = msgspec.structs.replace(world.head(), parent=world.head().request_id)
+    await world.results.cancel(world.model, head.request_id, "the client went away")
+    await world.revive(ALICE)
+    assert (await world.results.claim(part, ALICE, 3)).state == "cancelled"
+    assert (await world.results.claim(other, ALICE, 3)).state == "mine"
+    assert await world.append(part, Cancelled(1, 1, "cancelled before it ran")) == "stored"
