@@ -1,18 +1,21 @@
 """The object store, over the S3 protocol (SigV4, path style)."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import aioboto3
+from aiohttp import ClientPayloadError
 from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
+from infra.blob_stream import StreamPut
 from infra.settings import Settings
 from schemas.refs import BlobRef
 
 MAX_CONNECTIONS = 64
+CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 2
 READ_TIMEOUT_S = 20
 ATTEMPTS = 4
@@ -53,6 +56,10 @@ class S3Blobs:
         with _translated(ref.key):
             await self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=ref.media_type)
 
+    async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
+        with _translated(folder):
+            return await StreamPut(self._s3, self._bucket, media_type).run(folder, chunks)
+
     async def get(self, ref: BlobRef) -> bytes:
         with _translated(ref.key):
             answer = await self._s3.get_object(Bucket=self._bucket, Key=ref.key)
@@ -72,6 +79,13 @@ class S3Blobs:
                 data: bytes = await body.read()
         return data
 
+    async def stream(self, key: str) -> AsyncGenerator[bytes]:
+        with _translated(key):
+            answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
+            async with answer["Body"]:
+                async for chunk in answer["Body"].iter_chunks(CHUNK_BYTES):
+                    yield chunk
+
     async def exists(self, key: str) -> bool:
         try:
             with _translated(key):
@@ -87,17 +101,18 @@ class S3Blobs:
     async def presign_get(self, key: str, expires_s: int) -> str:
         return await self._presign("get_object", key, expires_s)
 
-    async def presign_put(self, key: str, expires_s: int) -> str:
-        return await self._presign("put_object", key, expires_s)
+    async def presign_put(self, key: str, expires_s: int, size_bytes: int | None = None) -> str:
+        signed = {} if size_bytes is None else {"ContentLength": size_bytes}
+        return await self._presign("put_object", key, expires_s, **signed)
 
     async def ping(self) -> None:
         """Raises KeyError when there is no such bucket, PermissionError when the keys do not open it."""
         with _translated(self._bucket):
             await self._s3.head_bucket(Bucket=self._bucket)
 
-    async def _presign(self, verb: str, key: str, expires_s: int) -> str:
-        where = {"Bucket": self._bucket, "Key": key}
-        url: str = await self._signer.generate_presigned_url(verb, Params=where, ExpiresIn=expires_s)
+    async def _presign(self, verb: str, key: str, expires_s: int, **signed: int) -> str:
+        params = {"Bucket": self._bucket, "Key": key, **signed}
+        url: str = await self._signer.generate_presigned_url(verb, Params=params, ExpiresIn=expires_s)
         return url
 
     async def _client(self, endpoint: str) -> Any:
@@ -137,7 +152,7 @@ def _translated(key: str) -> Iterator[None]:
     """Errors as ports.Blobs names them."""
     try:
         yield
-    except (HTTPClientError, BotoConnectionError) as error:
+    except (HTTPClientError, BotoConnectionError, ClientPayloadError) as error:  # the last: it broke off in a body
         raise ConnectionError(f"object store: {error}") from error
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

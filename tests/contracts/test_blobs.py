@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 import urllib.error
 import urllib.request
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from infra import blob_stream
 from infra.blobs import S3Blobs
 from infra.memory import MemoryBlobs
 from infra.ports import Blobs
@@ -180,3 +182,113 @@ async def test_an_object_of_unknown_digest_is_read_up_to_a_bound(blobs: Blobs) -
         await blobs.read(ref.key, 4)
     with pytest.raises(KeyError):
         await blobs.read("artifacts/none", 4)
+
+
+async def pieces(data: bytes, size: int = 100_000) -> AsyncIterator[bytes]:
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]
+
+
+PART = blob_stream.PART_BYTES
+SIZES = {
+    "empty": 0,
+    "one byte": 1,
+    "one part": PART,
+    "a part and a byte": PART + 1,
+    "three parts": PART * 3,
+    "odd": 17_000_003,
+}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+async def test_a_stream_of_unknown_length_ends_under_its_digest(blobs: Blobs, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    ref = await blobs.put_stream("media", pieces(data), "image/png")
+    assert ref == ref_of(data)
+    assert await blobs.get(ref) == data
+
+
+async def test_an_object_comes_back_piece_by_piece(blobs: Blobs) -> None:
+    data = random.Random(1).randbytes(1_000_000)
+    ref = await blobs.put_stream("media", pieces(data), "image/png")
+    got = [chunk async for chunk in blobs.stream(ref.key)]
+    assert b"".join(got) == data
+    assert len(got) > 1
+    with pytest.raises(KeyError):
+        await anext(blobs.stream("media/absent"))
+
+
+@pytest.mark.parametrize("before_fault", [10, PART * 2 + 10], ids=["short", "in its third part"])
+async def test_a_stream_that_breaks_off_leaves_nothing_behind(blobs: Blobs, before_fault: int) -> None:
+    data = bytes(before_fault)
+
+    async def broken() -> AsyncIterator[bytes]:
+        async for piece in pieces(data):
+            yield piece
+        raise LookupError("the sender went away")
+
+    with pytest.raises(LookupError):
+        await blobs.put_stream("media", broken(), "image/png")
+    assert not await blobs.exists(ref_of(data).key)
+    if isinstance(blobs, S3Blobs):
+        assert await left_behind(blobs) == ([], [])
+
+
+@pytest.mark.services
+async def test_a_long_stream_leaves_nothing_but_its_object(store: S3Blobs) -> None:
+    data = bytes(PART * 2 + 1)
+    ref = await store.put_stream("media", pieces(data), "video/mp4")
+    assert await left_behind(store) == ([ref.key], [])
+
+
+@pytest.mark.services
+async def test_a_stream_that_is_cancelled_leaves_nothing_behind(store: S3Blobs) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(PART * 2 // 100_000 + 1):
+            yield bytes(100_000)
+        await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await store.put_stream("media", endless(), "video/mp4")
+    assert await left_behind(store) == ([], [])
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("size", [1_000, PART + 1], ids=["short", "long"])
+async def test_what_is_there_already_is_not_written_again(store: S3Blobs, size: int) -> None:
+    data = bytes(size)
+    await store.put_stream("media", pieces(data), "image/png")
+    written: list[str] = []
+    for verb in ("PutObject", "CopyObject", "CompleteMultipartUpload"):
+        store._s3.meta.events.register(f"before-call.s3.{verb}", lambda model, **_: written.append(model.name))
+    assert await store.put_stream("media", pieces(data), "image/png") == ref_of(data)
+    assert written == []
+    await store.put_stream("media", pieces(data + b"!"), "image/png")
+    assert written
+
+
+@pytest.mark.services
+async def test_presigned_url_for_a_given_size_takes_no_other(store: S3Blobs) -> None:
+    url = await store.presign_put("uploads/of-five-bytes", expires_s=60, size_bytes=5)
+
+    def put(data: bytes) -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, data, method="PUT"), timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    assert await asyncio.to_thread(put, b"sixsix") == 403
+    assert await asyncio.to_thread(put, b"five!") == 200
+
+
+async def left_behind(store: S3Blobs) -> tuple[list[str], list[str]]:
+    """Keys of the objects, and of the unfinished uploads, in the store's bucket."""
+    objects = await store._s3.list_objects_v2(Bucket=store._bucket)
+    try:
+        uploads = await store._s3.list_multipart_uploads(Bucket=store._bucket)
+    except store._s3.exceptions.NoSuchUpload:  # what rclone says of a bucket that has never had one
+        uploads = {}
+    return [one["Key"] for one in objects.get("Contents", [])], [one["Key"] for one in uploads.get("Uploads", [])]
