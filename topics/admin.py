@@ -66,13 +66,20 @@ async def list_topics(settings: Settings, manifests: Sequence[Manifest]) -> list
     Raises:
         ConnectionError: the broker does not answer in time.
     """
-    groups = {names.generate(one.id): names.group(one.id) for one in manifests}
     wanted = names.topics_for(list(manifests))
+    groups = names.groups_for(list(manifests))
     async with _admin(settings.kafka) as client, _consumer(settings.kafka) as consumer:
         counts = await _partitions(client)
         return [
             await _state(client, consumer, one.name, counts.get(one.name, 0), groups.get(one.name)) for one in wanted
         ]
+
+
+async def require(bootstrap: str, topic: str) -> None:
+    """Raises LookupError unless the topic exists, ConnectionError when the broker does not answer."""
+    async with _admin(bootstrap) as client:
+        if not (await _partitions(client)).get(topic):
+            raise LookupError(f"topic {topic} does not exist; `triptych topics create` makes it")
 
 
 async def ping(bootstrap: str, within_s: float = 2.0) -> None:

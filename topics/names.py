@@ -64,3 +64,10 @@ def topics_for(manifests: list[Manifest]) -> list[Topic]:
     rows += [Topic(name, POOL_PARTITIONS, DAY_MS, "delete", "LLMs, gateway", "decoders (group)") for name in decoders]
     rows.append(Topic(DEAD_LETTERS, 1, 30 * DAY_MS, "delete", "workers", "operators"))
     return rows
+
+
+def groups_for(manifests: list[Manifest]) -> dict[str, str]:
+    """By topic, the group that commits what has been read of it."""
+    groups = {generate(one.pool): group(one.pool) for one in manifests}
+    groups |= {encode(pool): encode(pool) for one in manifests for pool in one.encoders}
+    return groups | {decode(kind): decode(kind) for one in manifests for kind in one.decoders}

@@ -1,0 +1,187 @@
+"""A stateless pool with all that a test may do to it, once in memory and once on a broker."""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from infra.clock import SystemClock
+from infra.memory import MemoryBlobs
+from infra.metrics import Metrics
+from infra.settings import Settings
+from schemas.codec import decode_letter
+from schemas.jobs import DeadLetter, DecodeJob, Head
+from schemas.media import SpeechOptions
+from tests import raw_batches
+from tests.contracts.bus_worlds import read_all
+from tests.waiting import until
+from topics import admin, names
+from topics.bus import Producer
+from topics.dead_letters import DeadLetters
+from topics.kafka import KafkaProducer
+from topics.memory import MemoryBus, MemoryProducer
+from topics.memory_pools import MemoryPool
+from topics.opener import Opener
+from topics.pools import GroupPool, Pool
+
+PARTITIONS = 4
+
+
+def job(request_id: str, text: str = "hello") -> DecodeJob:
+    head = Head(request_id, "m", deadline_at=2e9, created_at=1.8e9, reply_to="gw")
+    return DecodeJob(head, "m/audio", SpeechOptions(), text=text)
+
+
+class Bench:
+    """Work that does what the test says: `hold` a job until `let_go`, or raise what `faults` has for it, in turn."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.done: list[str] = []
+        self.given_up: dict[str, Exception] = {}
+        self.faults: dict[str, list[Exception]] = {}
+        self._held: dict[str, asyncio.Event] = {}
+
+    def hold(self, request_id: str) -> None:
+        self._held[request_id] = asyncio.Event()
+
+    def let_go(self, request_id: str) -> None:
+        self._held[request_id].set()
+
+    async def handle(self, job: DecodeJob) -> None:
+        request_id = job.head.request_id
+        self.begun.append(request_id)
+        if held := self._held.get(request_id):
+            await held.wait()
+        if self.faults.get(request_id):
+            raise self.faults[request_id].pop(0)
+        self.done.append(request_id)
+
+    async def give_up(self, job: DecodeJob, error: Exception) -> None:
+        self.given_up[job.head.request_id] = error
+
+    async def has_done(self, *request_ids: str, within_s: float = 20.0) -> None:
+        await until(lambda: set(request_ids) <= set(self.done), within_s)
+
+    @property
+    def twice(self) -> list[str]:
+        return [one for one, count in Counter(self.begun).items() if count > 1]
+
+
+class World:
+    def __init__(self, topic: str, parts: AsyncExitStack) -> None:
+        self.topic = topic
+        self.clock = SystemClock()
+        self.blobs = MemoryBlobs()
+        self.producer: Producer
+        self._parts = parts
+
+    async def member(self, bench: Bench, most: int = 8) -> Pool:
+        """Joined, and closed at the end of the test."""
+        letters = DeadLetters(self.producer, self.blobs, Metrics(), self.clock)
+        pool = self._member(Opener(DecodeJob, self.blobs, letters), bench, most)
+        self._parts.push_async_callback(pool.close)
+        await pool.start()
+        return pool
+
+    async def send(self, request_id: str, partition: int) -> None:
+        await self.producer.send(self.topic, job(request_id), partition=partition)
+
+    async def has_committed(self, partition: int, offset: int, within_s: float = 10.0) -> None:
+        async def so() -> bool:
+            return await self.committed(partition) == offset
+
+        await until(so, within_s)
+
+    def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> Pool:
+        raise NotImplementedError
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
+        """Store these as another client would."""
+        raise NotImplementedError
+
+    async def letters(self) -> list[DeadLetter]:
+        raise NotImplementedError
+
+    async def committed(self, partition: int) -> int | None:
+        raise NotImplementedError
+
+
+class MemoryWorld(World):
+    def __init__(self, parts: AsyncExitStack) -> None:
+        super().__init__("decode.audio", parts)
+        self.bus = MemoryBus({self.topic: PARTITIONS, names.DEAD_LETTERS: 1})
+        self.producer = MemoryProducer(self.bus, self.blobs, self.clock)
+
+    def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> Pool:
+        return MemoryPool(self.bus, self.topic, opener, bench, most)
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
+        for key, value, headers in rows:
+            named = [(name.decode(errors="backslashreplace"), content or b"") for name, content in headers]
+            self.bus.append(self.topic, partition, value, key=key, headers=named)
+
+    async def letters(self) -> list[DeadLetter]:
+        return [decode_letter(one.value or b"") for one in self.bus.log(names.DEAD_LETTERS, 0)]
+
+    async def committed(self, partition: int) -> int | None:
+        return self.bus.committed(self.topic, self.topic, partition)
+
+
+class KafkaWorld(World):
+    def __init__(self, bootstrap: str, parts: AsyncExitStack) -> None:
+        super().__init__(f"decode.audio.{uuid.uuid4().hex[:10]}", parts)
+        self.bootstrap = bootstrap
+        self.producer = KafkaProducer(bootstrap, self.blobs)
+
+    def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> GroupPool[DecodeJob]:
+        return GroupPool(self.bootstrap, self.topic, opener, bench, most, self.clock)
+
+    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
+        await raw_batches.produce(self.bootstrap, self.topic, partition, raw_batches.batch(rows))
+
+    async def letters(self) -> list[DeadLetter]:
+        values = await read_all(self.bootstrap, names.DEAD_LETTERS, 0)
+        return [letter for one in values if (letter := decode_letter(one)).topic == self.topic]
+
+    async def committed(self, partition: int) -> int | None:
+        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.topic, enable_auto_commit=False)
+        await client.start()
+        try:
+            offset: int | None = await client.committed(TopicPartition(self.topic, partition))
+            return offset
+        finally:
+            await client.stop()
+
+
+async def create(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+    """A topic of no served model."""
+    await admin.create(Settings(kafka=bootstrap), [])
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    try:
+        await client.create_topics([NewTopic(topic, partitions, 1)])
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def memory_world() -> AsyncIterator[MemoryWorld]:
+    async with AsyncExitStack() as parts:
+        world = MemoryWorld(parts)
+        await world.producer.start()
+        yield world
+
+
+@asynccontextmanager
+async def kafka_world(bootstrap: str) -> AsyncIterator[KafkaWorld]:
+    async with AsyncExitStack() as parts:
+        world = KafkaWorld(bootstrap, parts)
+        await create(bootstrap, world.topic)
+        await world.producer.start()
+        parts.push_async_callback(world.producer.close)
+        yield world
