@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from topics.steering import namespaces
-from topics.steering.blocks import Chain, Namespace, Touch, append, begin, key
-from workers.engine import BlockHash, Removed, Stored
+from topics.steering.blocks import Chain, Namespace, append, begin, key
+from workers.block_items import Told, joined, told
+from workers.engine import BlockHash, Item, Removed, Stored
 
 # Blocks whose parent has not been told (yet). Past this the oldest are given up.
 MAX_ORPHANS = 10_000
@@ -34,7 +35,8 @@ class _Node(msgspec.Struct, eq=False):
     """A block that is held and whose chain is known. `state` None: of a namespace that is not ours to index."""
 
     state: bytes | None  # of our chain at the last boundary of our blocks
-    tail: tuple[_Block, ...] = ()  # since that boundary, up to and with this one
+    tail: tuple[tuple[BlockHash, Told], ...] = ()  # since that boundary, up to and with this one
+    coming: tuple[Item, ...] = ()  # items that go on in the next block, as seen from there
     copies: int = 1
 
 
@@ -153,16 +155,17 @@ class BlockMap:
 
     def _node(self, block: _Block) -> _Node:
         parent = self._nodes[block.parent] if block.parent is not None else _Node(self._root(block))
-        if parent.state is None or not _ours(block):
+        this = told(block.token_ids, block.extras, parent.coming)
+        if parent.state is None or this is None:
             return _Node(None, copies=block.copies)
         if block.key:
             return _Node(block.key, copies=block.copies)
-        tail = (*parent.tail, block)
-        tokens = [token for part in tail for token in part.token_ids]
+        tail = (*parent.tail, (block.hash, this))
+        tokens, touches = joined(part for _, part in tail)
         if len(tokens) < self._block_tokens:
-            return _Node(parent.state, tail, block.copies)
-        chain = append(Chain(parent.state), tokens, self._block_tokens, {0: _touches(tail)})
-        return _Node(chain.state, copies=block.copies)
+            return _Node(parent.state, tail, this.coming, block.copies)
+        chain = append(Chain(parent.state), tokens, self._block_tokens, {0: touches})
+        return _Node(chain.state, (), this.coming, block.copies)
 
     def _root(self, block: _Block) -> bytes | None:
         """The state before a first block. An adapter, or a salt that is not ours, makes a foreign namespace."""
@@ -175,7 +178,7 @@ class BlockMap:
     def _group(self, last: _Block, state: bytes) -> Iterator[Change]:
         """The last of the engine's blocks that make up one of ours has come."""
         before = self._nodes[last.parent].tail if last.parent is not None else ()
-        group = _Group(key(state), (*(part.hash for part in before), last.hash))
+        group = _Group(key(state), (*(one for one, _ in before), last.hash))
         self._groups[last.hash] = group
         for one in group.members:
             self._groups_of.setdefault(one, []).append(group)
@@ -219,27 +222,3 @@ class BlockMap:
             self._groups_of[one].remove(group)
             if not self._groups_of[one]:
                 del self._groups_of[one]
-
-
-def _ours(block: _Block) -> bool:
-    """Whether our key tells apart what these extras tell apart: not so for anything but names, salts and media."""
-    return all(isinstance(extra, str) or _as_touch(extra) for extra in block.extras)
-
-
-def _as_touch(extra: object) -> Touch | None:
-    match extra:
-        case [str(digest), int(offset)]:
-            return offset, digest
-    return None
-
-
-def _touches(tail: Sequence[_Block]) -> list[Touch]:
-    """Every item that lies in these blocks, once, by its place counted from the start of the first one."""
-    found: dict[Touch, None] = {}
-    before = 0
-    for part in tail:
-        for extra in part.extras:
-            if touch := _as_touch(extra):
-                found[touch[0] + before, touch[1]] = None
-        before += len(part.token_ids)
-    return list(found)

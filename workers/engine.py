@@ -51,12 +51,32 @@ class CacheShape(msgspec.Struct, frozen=True):
 BlockHash = int | bytes
 
 
+class Item(msgspec.Struct, frozen=True):
+    """A media item that lies in a block, and maybe in others: `length` positions from `offset` on.
+
+    The offset counts from the start of the block and is negative where the item began before it. The prompt has
+    `token_id` at each of the positions.
+    """
+
+    offset: int
+    length: int
+    token_id: int
+    digest: str
+
+
+class Items(msgspec.Struct, frozen=True):
+    """What lies in a block of a prompt with embeddings, as far as its content tells: one reading, or several of which
+    only the block before it can tell the right one. The newest comes first; the items of a reading are in order."""
+
+    readings: Sequence[Sequence[Item]]
+
+
 class Stored(msgspec.Struct, frozen=True):
     """Consecutive blocks of one prompt are in the cache now. `parent`: the block before the first; None at its start.
 
-    `extras`: for each block, or empty, what else went into its hash: strings (adapter, cache salt) and pairs of a media
-    digest and where that item begins, counted from the start of the block. `keys`: from an engine that counts in our
-    own block keys (topics.steering.blocks); it tells neither tokens nor their number.
+    `extras`: for each block, or empty, what else went into its hash: strings (adapter, cache salt), pairs of a media
+    digest and where that item begins, counted from the start of the block, and at most one Items. `keys`: from an
+    engine that counts in our own block keys (topics.steering.blocks); it tells neither tokens nor their number.
     """
 
     hashes: Sequence[BlockHash]
@@ -87,6 +107,24 @@ class CacheBatch(msgspec.Struct, frozen=True):
     gap: bool = False
 
 
+class Rows(msgspec.Struct, frozen=True):
+    """Embeddings that take the place of the prompt's tokens at [offset, offset + length)."""
+
+    offset: int
+    length: int
+    width: int
+    dtype: str  # float32, float16 or bfloat16
+    data: memoryview  # [length, width], row by row, little endian
+    digest: str  # of the content, as in media.Embeds
+
+
+class EmbedsShape(msgspec.Struct, frozen=True):
+    """What rows an engine takes: how wide (0 = any), and in place of which token ids (empty = any)."""
+
+    width: int = 0
+    placeholders: frozenset[int] = frozenset()
+
+
 class EngineDied(Exception):
     """The engine is gone; the job may go again once it is back."""
 
@@ -105,16 +143,18 @@ class Engine(Protocol):
     name: str  # "vllm", "stub", ...; shown with every figure
     slots: int  # jobs it takes at once
     cache: CacheShape  # final after start
+    embeds: EmbedsShape | None  # None: it takes no embeddings; final after start
 
     async def start(self, report: Callable[[str], None]) -> None:
         """Load and warm up; `report` gets a line per phase. Returns when a real request has run."""
         ...
 
-    def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
-        """Run one job. Closing the generator aborts it inside the engine.
+    def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
+        """Run one job; `rows` are those of its embeds. Closing the generator aborts it inside the engine.
 
         Raises:
             Refused: before the first step. EngineDied: at any time.
+            ValueError: before the first step; the rows hold what no model can compute with.
         """
         ...
 

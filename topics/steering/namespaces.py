@@ -7,8 +7,11 @@ belong to. A prompt without a salt is in the model's plain namespace.
 
 import math
 
+import msgspec
+
+from schemas.jobs import GenerateJob
 from schemas.manifest import Manifest
-from topics.steering.blocks import Chain, Namespace, begin
+from topics.steering.blocks import Chain, Media, Namespace, begin
 
 _SALT = "tri-"
 
@@ -16,6 +19,22 @@ _SALT = "tri-"
 def plain(manifest: Manifest) -> Namespace:
     """Of prompts that are token ids only and shared by all tenants."""
     return Namespace(manifest.id, manifest.source.version or manifest.source.revision)
+
+
+def with_embeds(namespace: Namespace) -> Namespace:
+    """Of prompts that are alike in all else, but in which embeddings stand in place of some tokens."""
+    return msgspec.structs.replace(namespace, kind="embeds")
+
+
+def of(plain: Namespace, job: GenerateJob) -> Namespace:
+    """Where the job's prompt is, in a model whose prompts without embeddings are in `plain`."""
+    return with_embeds(plain) if job.embeds else plain
+
+
+def media(job: GenerateJob) -> list[Media]:
+    """What block keys take for the job's embeddings, in order."""
+    ordered = sorted(job.embeds, key=lambda one: one.offset)
+    return [Media(one.offset, one.length, one.digest) for one in ordered]
 
 
 def block_tokens(manifest: Manifest) -> int:

@@ -80,7 +80,7 @@ class IndexPlacer:
     """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
 
     def __init__(self, manifest: Manifest, steerer: Steerer, clock: Clock) -> None:
-        self._root = begin(namespaces.plain(manifest))
+        self._namespace = namespaces.plain(manifest)
         self._block_tokens = namespaces.block_tokens(manifest)
         self._steerer = steerer
         self._fallback = LeastLoadedPlacer(manifest.partitions)
@@ -109,15 +109,17 @@ class IndexPlacer:
         return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice)
 
     async def _decide(self, ticket: str, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
-        keys = await self._keys(job.prompt_ids)
+        keys = await self._keys(job)
         ask = Ask(len(job.prompt_ids), len(keys), self._block_tokens, self._expected_tokens, session)
         ttl_s = job.head.deadline_at - self._clock.now() + GRACE_S
         return await self._steerer.place(ticket, ask, keys, workers, ttl_s)
 
-    async def _keys(self, prompt_ids: list[int]) -> list[bytes]:
-        if len(prompt_ids) <= INLINE_TOKENS:
-            return extend(self._root, prompt_ids, self._block_tokens).keys
-        chain = await asyncio.to_thread(extend, self._root, prompt_ids, self._block_tokens)
+    async def _keys(self, job: GenerateJob) -> list[bytes]:
+        root = begin(namespaces.of(self._namespace, job))
+        media = namespaces.media(job)
+        if len(job.prompt_ids) <= INLINE_TOKENS:
+            return extend(root, job.prompt_ids, self._block_tokens, media).keys
+        chain = await asyncio.to_thread(extend, root, job.prompt_ids, self._block_tokens, media)
         return chain.keys
 
 

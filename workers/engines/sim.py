@@ -13,6 +13,7 @@ import msgspec
 
 from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob
+from topics.steering import namespaces
 from topics.steering.blocks import Namespace, begin, extend
 from topics.steering.speed import Speed, SpeedLearner
 from workers.engine import (
@@ -21,11 +22,13 @@ from workers.engine import (
     CacheShape,
     Cleared,
     Delta,
+    EmbedsShape,
     End,
     EngineDied,
     Load,
     Refused,
     Removed,
+    Rows,
     Step,
     Stored,
 )
@@ -88,6 +91,7 @@ class SimEngine:
     """
 
     name = "sim"
+    embeds: EmbedsShape | None = EmbedsShape()  # of any rows, their digests are all that counts
 
     def __init__(
         self,
@@ -119,7 +123,7 @@ class SimEngine:
         self._worker = SimWorker(self._params, self._changes, self)
         self._driver = asyncio.create_task(self._drive())
 
-    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+    async def run(self, job: GenerateJob, rows: Row[Rows] = ()) -> AsyncGenerator[Step]:
         self._refuse(job)
         if self._worker is None:
             raise EngineDied("the sim engine is not running")
@@ -194,7 +198,8 @@ class SimEngine:
     async def _sequence(self, job: GenerateJob) -> Sequence:
         size, tokens = self._params.block_tokens, job.sampling.max_tokens
         whole = [*job.prompt_ids, *(self._token_id(job, number) for number in range(tokens))]
-        chain = await asyncio.to_thread(extend, begin(self._namespace), whole, size)
+        root = begin(namespaces.of(self._namespace, job))
+        chain = await asyncio.to_thread(extend, root, whole, size, namespaces.media(job))
         return Sequence(job, chain.keys, len(job.prompt_ids), tokens)
 
     def _token_id(self, job: GenerateJob, number: int) -> int:

@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
 from infra.clock import Clock, SystemClock
 from schemas.events import Alternative, TokenLogprob
 from schemas.jobs import GenerateJob
-from workers.engine import CacheBatch, CacheShape, Delta, End, EngineDied, Load, Step
+from workers.engine import CacheBatch, CacheShape, Delta, EmbedsShape, End, EngineDied, Load, Rows, Step
 from workers.engines.rate import TokenRate
 
 # It caches nothing; this is the size by which steering judges it.
@@ -38,6 +38,7 @@ class StubEngine:
 
     name = "stub"
     cache = CACHE
+    embeds: EmbedsShape | None = EmbedsShape()  # any rows, which it does not look at
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class StubEngine:
         report("stub engine: no model is loaded")
         self._stepper = asyncio.create_task(self._step_forever())
 
-    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+    async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         if self._stepper is None:
             raise EngineDied("the stub engine is not running")
         if self._deadly_token_id in job.prompt_ids:

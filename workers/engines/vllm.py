@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import ModuleType
@@ -15,10 +15,12 @@ from infra import model_files, settings
 from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob, Head, JsonObject, Sampling
 from schemas.manifest import Manifest
-from workers.engine import CacheBatch, CacheShape, Cleared, EngineDied, Load, Step
+from topics.steering import namespaces
+from workers.engine import CacheBatch, CacheShape, Cleared, EmbedsShape, EngineDied, Load, Refused, Rows, Step
 from workers.engines import vllm_sampling, vllm_settings
 from workers.engines.leash import Leash
 from workers.engines.token_bytes import TokenBytes
+from workers.engines.vllm_items import ItemMemory
 from workers.engines.vllm_output import Translator
 
 if TYPE_CHECKING:
@@ -48,7 +50,12 @@ class VllmEngine:
         self._path = path
         self._clock = clock or SystemClock()
         self._files = model_files.read(path)
-        self._token_bytes = TokenBytes(Tokenizer.from_file(str(self._files.tokenizer_json)))
+        tokenizer = Tokenizer.from_file(str(self._files.tokenizer_json))
+        self._token_bytes = TokenBytes(tokenizer)
+        self._placeholders = vllm_settings.placeholders(manifest, tokenizer)
+        self._salt = namespaces.cache_salt(namespaces.with_embeds(namespaces.plain(manifest)))
+        self._items = ItemMemory()
+        self.embeds: EmbedsShape | None = None
         self._gpu = False
         self._backend: ModuleType | None = None
         self._board: LoadBoard | None = None
@@ -65,12 +72,12 @@ class VllmEngine:
             self.slots = self._manifest.engine.max_running
         await self._bring_up(report)
 
-    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+    async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         backend, live = self._alive()
         vllm_sampling.check(job, self._manifest.limits, self._files.vocab_size)
         params = await self._params(job)
         translator = Translator(job, self._token_bytes)
-        prompt = backend.tokens_input(job.prompt_ids)
+        prompt = await self._mixed(job, rows) if job.embeds else backend.tokens_input(job.prompt_ids)
         outputs = live.llm.generate(prompt, params, job.head.request_id, priority=job.head.priority)
         try:
             async with aclosing(outputs):  # closing it aborts the request inside the engine
@@ -129,11 +136,13 @@ class VllmEngine:
         assert backend is not None, "restart before start"
         arguments = vllm_settings.engine_args(self._manifest, self._path, self._gpu)
         self._board = LoadBoard(self._clock, vllm_settings.prior_speed(self._gpu))
-        self._events = EventStream()
+        self._events = EventStream(self._items.recall)
         report(f"loading {self._manifest.id} on {'the GPU' if self._gpu else 'the CPU'}")
         with self._leash.held():
             self._live = await asyncio.to_thread(backend.build, arguments, self._gpu, self._board, self._events)
         self.cache = backend.cache_shape(self._live)
+        if self._placeholders:
+            self.embeds = EmbedsShape(backend.embeds_width(self._live), self._placeholders)
         self._streams.put_nowait(self._events)
         report("warming up")
         async with asyncio.timeout(_WARM_UP_S):
@@ -147,6 +156,18 @@ class VllmEngine:
             async with aclosing(self.run(job)) as steps:
                 async for _ in steps:
                     continue
+
+    async def _mixed(self, job: GenerateJob, rows: Sequence[Rows]) -> Any:
+        """The prompt with its rows; what they are is noted before the engine can tell of their blocks."""
+        backend, live = self._alive()
+        if self.embeds is None or any(one.width != self.embeds.width for one in rows):
+            raise Refused("the model takes no embeddings of this width", "messages")  # vLLM's engine would die of them
+        if len(rows) != len(job.embeds):
+            raise ValueError(f"{len(rows)} of {len(job.embeds)} items have rows")
+        prompt, blocks = await asyncio.to_thread(backend.mixed_prompt, live, job, rows, self._salt)
+        for digest, items in blocks:
+            self._items.remember(digest, items)
+        return prompt
 
     async def _params(self, job: GenerateJob) -> Any:
         backend, live = self._alive()

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -16,7 +17,9 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from infra import settings
-from workers.engine import CacheShape, Refused
+from schemas.jobs import GenerateJob
+from workers.engine import CacheShape, Item, Refused, Rows
+from workers.engines import vllm_prompt
 from workers.engines.vllm_events import EventStream
 from workers.engines.vllm_load import BoardWriter, LoadBoard
 
@@ -65,6 +68,24 @@ def cache_shape(live: Live) -> CacheShape:
     """As the engine has found it to be: by its memory, unless that was given."""
     config = live.llm.vllm_config.cache_config
     return CacheShape(config.num_gpu_blocks or 0, config.block_size)
+
+
+def embeds_width(live: Live) -> int:
+    """How many numbers stand for one token where it enters the model."""
+    return int(live.llm.model_config.get_inputs_embeds_size())
+
+
+def mixed_prompt(
+    live: Live, job: GenerateJob, rows: Sequence[Rows], salt: str
+) -> tuple[Any, list[tuple[bytes, tuple[Item, ...]]]]:
+    """A prompt of tokens and rows, and what lies in each of its blocks, by digest. Blocks; use a thread.
+
+    Raises:
+        ValueError: a row is not finite.
+    """
+    dtype = live.llm.model_config.dtype
+    prompt, full = vllm_prompt.mixed(job, rows, embeds_width(live), dtype, salt)
+    return prompt, list(vllm_prompt.blocks(job, rows, full, cache_shape(live).block_tokens))
 
 
 def shut_down(live: Live) -> None:

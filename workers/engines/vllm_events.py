@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 import zmq
 import zmq.asyncio
 
-from workers.engine import BlockHash, CacheBatch, CacheEvent, Cleared, Removed, Stored
+from workers.engine import BlockHash, CacheBatch, CacheEvent, Cleared, Items, Removed, Stored
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +49,21 @@ class _Batch(msgspec.Struct, array_like=True):
 
 
 _Numbered = tuple[int, bytes]
+Recall = Callable[[bytes], Items | None]
 
 
 class EventStream:
-    """One life of an engine. Make it before the engine, which binds its two addresses."""
+    """One life of an engine. Make it before the engine, which binds its two addresses.
 
-    def __init__(self) -> None:
+    `recall` says what lies in a block whose rows have that digest, None when it is none that it knows.
+    """
+
+    def __init__(self, recall: Recall) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="triptych-kv-")
         self.address = f"ipc://{self._folder.name}/events"
         self.replay_address = f"ipc://{self._folder.name}/replay"
         self._decoder = msgspec.msgpack.Decoder(_Batch)
+        self._recall = recall
         self._next = 0
         self._closed = False
 
@@ -131,7 +136,7 @@ class EventStream:
         gap = number > self._next
         self._next = number + 1
         try:
-            return CacheBatch(_translated(self._decoder.decode(payload)), gap)
+            return CacheBatch(_translated(self._decoder.decode(payload), self._recall), gap)
         except msgspec.DecodeError as error:
             log.error("cache events that cannot be read: %s", error)
             return CacheBatch((), gap=True)
@@ -141,7 +146,7 @@ def _number(raw: bytes) -> int:
     return int.from_bytes(raw, "big", signed=True)
 
 
-def _translated(batch: _Batch) -> list[CacheEvent]:
+def _translated(batch: _Batch, recall: Recall) -> list[CacheEvent]:
     events: list[CacheEvent] = []
     for event in batch.events:
         match event:
@@ -150,8 +155,16 @@ def _translated(batch: _Batch) -> list[CacheEvent]:
             case _ if event.medium not in _MEDIA or event.group_idx not in _GROUPS:
                 continue
             case _BlockStored():
-                parent, extras = event.parent_block_hash, event.extra_keys or ()
+                parent = event.parent_block_hash
+                extras = [_known(block, recall) for block in event.extra_keys or ()]
                 events.append(Stored(event.block_hashes, parent, event.token_ids, event.block_size, extras))
             case _BlockRemoved():
                 events.append(Removed(event.block_hashes))
     return events
+
+
+def _known(extras: list[object] | None, recall: Recall) -> Sequence[object] | None:
+    """What went into a block's hash, with items in place of the digest of its rows, where they are known."""
+    if extras is None:
+        return None
+    return [(recall(one) or one) if isinstance(one, bytes) else one for one in extras]

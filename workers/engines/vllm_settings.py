@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from schemas.manifest import Manifest
 from topics.steering.speed import Speed
 
@@ -26,6 +28,8 @@ def engine_args(manifest: Manifest, path: Path, gpu: bool) -> dict[str, Any]:
         # such a request would fail inside the engine instead of being refused here.
         "structured_outputs_config": {"backend": "xgrammar"},
     }
+    if takes_embeds(manifest):
+        common["enable_prompt_embeds"] = True  # costs every step of a CPU or a GPU some time, hence not for all
     if gpu:
         return common | {
             "dtype": config.dtype,
@@ -40,6 +44,28 @@ def engine_args(manifest: Manifest, path: Path, gpu: bool) -> dict[str, Any]:
         "kv_cache_memory_bytes": config.cpu_kv_bytes,
         "enforce_eager": True,  # compiling takes two minutes and wins a tenth
     }
+
+
+def takes_embeds(manifest: Manifest) -> bool:
+    """Whether an encoder of the model yields embeddings for its prompts."""
+    return any(encoder.yields == "embeddings" for encoder in manifest.encoders.values())
+
+
+def placeholders(manifest: Manifest, tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids of the tokens in whose place rows stand.
+
+    Raises:
+        ValueError: the manifest names one that the tokenizer does not have.
+    """
+    found: set[int] = set()
+    for kind, encoder in manifest.encoders.items():
+        if encoder.yields != "embeddings":
+            continue
+        token_id = tokenizer.token_to_id(encoder.placeholder)
+        if token_id is None:
+            raise ValueError(f"{manifest.id}: encoders.{kind}.placeholder: {encoder.placeholder!r} is no token")
+        found.add(token_id)
+    return frozenset(found)
 
 
 def prior_speed(gpu: bool) -> Speed:

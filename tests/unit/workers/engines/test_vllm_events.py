@@ -77,7 +77,7 @@ class Publisher:
 
 @pytest.fixture
 async def stream() -> AsyncIterator[EventStream]:
-    made = EventStream()
+    made = EventStream(lambda digest: None)
     yield made
     made.close()
 
