@@ -12,6 +12,8 @@
 | tri:{model}:ix:...               | several | hours            | decisions, LLM workers  | decisions: prefix_index.py |
 | tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
 | tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
+| tri:{files}:file:<file id>       | string  | file_ttl_s       | gateways (/v1/files)    | gateways                  |
+| tri:{files}:of:<owner>           | zset    | file_ttl_s       | gateways (/v1/files)    | gateways (listing)        |
 
 State and stream of a request live until its deadline + STATE_TTL_MS while it runs, and STATE_TTL_MS from its end on; a
 cancel that comes before any claim makes a state for UNCLAIMED_TTL_MS.
@@ -70,3 +72,11 @@ def signals(model: str) -> str:
 
 def gateway(gateway_id: str) -> str:
     return f"tri:gw:{gateway_id}"
+
+
+def file(file_id: str) -> str:
+    return _of("files", f"file:{file_id}")
+
+
+def files_of(owner: str) -> str:
+    return _of("files", f"of:{owner}")

@@ -53,6 +53,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         0  # a job that would wait longer in its worker's queue moves; 0 = never
     )
     max_body_bytes: Positive = 4 << 20  # request body limit
+    max_file_bytes: Positive = 512 << 20  # one upload to /v1/files
+    file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
+    upload_timeout_s: Positive = 600  # how long one upload through the gateway may take
+    media_concurrency: Positive = 64  # media URLs fetched at once, and uploads received at once, per gateway
+    media_fetch_timeout_s: Positive = 30  # one media URL: all redirects, the whole body, and storing it
+    media_max_redirects: Annotated[int, Meta(ge=0, le=20)] = 3
+    media_allow_http: bool = False  # media URLs without TLS
+    media_allow_hosts: str = ""  # host:port[,host:port] that media may come from though their addresses are private
     max_open_requests: Positive = 8_192  # per gateway; past it 429
     default_deadline_s: Positive = 600  # how long a request may take when its header does not say
     max_deadline_s: Positive = 3_600

@@ -23,6 +23,7 @@ Code = Literal[
     "media_refused",
     "media_too_large",
     "media_too_long",
+    "media_too_many",
     "media_unreadable",
     "media_type_unsupported",
     "file_not_found",
@@ -66,6 +67,7 @@ FAULTS: dict[Code, Fault] = {
     "media_refused": Fault(400, _BAD),  # we do not go there: scheme, private address, too many redirects
     "media_too_large": Fault(400, _BAD),  # bytes, pixels, frames
     "media_too_long": Fault(400, _BAD),  # seconds
+    "media_too_many": Fault(400, _BAD),  # items in one request
     "media_unreadable": Fault(400, _BAD),  # broken, empty or cut off
     "media_type_unsupported": Fault(400, _BAD),  # by its bytes, not by its name
     "file_not_found": Fault(404, _BAD),
