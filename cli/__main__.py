@@ -196,6 +196,18 @@ def models_pull(
     model_commands.pull(name, config.load(), Console())
 
 
+@app.command()
+def train(
+    model: Annotated[Literal["omni-tiny"], typer.Argument(help="Which model of our own.")],
+    out: Annotated[Path, typer.Option(help="Folder for the weights.")] = DEFAULT_HOME / "trained",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same weights on the same machine.")] = 0,
+    quick: Annotated[bool, typer.Option(help="All of it in a minute, learning nothing: a test of the way.")] = False,
+) -> None:
+    """Train the weights of a model of our own: twenty minutes on two cores, progress and figures on the terminal."""
+    more = ["--quick"] if quick else []
+    _become("workers", "train", model, "--out", str(out), "--seed", str(seed), *more)
+
+
 def _become(module: str, *arguments: str) -> None:
     """Turn into that process: same id, same terminal, signals go straight to it."""
     sys.stdout.flush()

@@ -3,12 +3,14 @@
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
 from infra import log as logs
 from infra import settings as config
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
+from workers import training
 from workers.llm_process import serve
 from workers.options import WorkerOptions
 
@@ -33,7 +35,10 @@ def options(argv: list[str]) -> WorkerOptions:
 
 
 def main(argv: list[str] | None = None) -> int:
-    given = options(sys.argv[1:] if argv is None else argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["train"]:
+        return training.main(arguments[1:], Path(config.load().model_dir))
+    given = options(arguments)
     try:
         settings = config.load()
         logs.setup(settings.log_level)
