@@ -19,6 +19,9 @@
 | triptych_feed_lag_seconds      | gauge     | model          | now: age of the oldest cache event not in the index    |
 | triptych_feed_orphan_blocks    | gauge     | model          | now: cached blocks whose parent has not been told      |
 | triptych_feed_gaps_total       | counter   | model          | the engine's cache events are lost beyond replay       |
+| triptych_artifact_fetch_seconds | histogram | model        | an LLM worker has read an artifact from the store      |
+| triptych_artifact_fetched_bytes_total | counter | model     | the same: its size                                     |
+| triptych_artifact_cache_hits_total | counter | model        | an LLM worker finds an artifact in its own memory      |
 | triptych_feed_skipped_blocks_total | counter | model, reason | cached blocks not indexed: see workers/block_map.py   |
 """
 
@@ -75,6 +78,15 @@ class Metrics:
         self._actual = Counter(
             "triptych_actual_cached_tokens", "Prompt tokens found in the cache", ["model"], registry=registry
         )
+        self._artifact_fetch = Histogram(
+            "triptych_artifact_fetch_seconds", "Reading an artifact", ["model"], buckets=SECONDS, registry=registry
+        )
+        self._artifact_bytes = Counter(
+            "triptych_artifact_fetched_bytes", "Artifacts read from the store", ["model"], registry=registry
+        )
+        self._artifact_hits = Counter(
+            "triptych_artifact_cache_hits", "Artifacts found in memory", ["model"], registry=registry
+        )
         self._feed_lag = Gauge(
             "triptych_feed_lag_seconds", "Age of the oldest event not yet in the index", ["model"], registry=registry
         )
@@ -128,6 +140,13 @@ class Metrics:
         """Prompt tokens, of one request."""
         self._predicted.labels(model).inc(predicted)
         self._actual.labels(model).inc(actual)
+
+    def artifact_from_store(self, model: str, seconds: float, size_bytes: int) -> None:
+        self._artifact_fetch.labels(model).observe(seconds)
+        self._artifact_bytes.labels(model).inc(size_bytes)
+
+    def artifact_from_cache(self, model: str) -> None:
+        self._artifact_hits.labels(model).inc()
 
     def watch_feed_by(self, model: str, lag_s: Callable[[], float], orphans: Callable[[], float]) -> None:
         """Ask for both when the page is rendered."""

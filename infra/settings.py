@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_deadline_s: Positive = 3_600
     drain_s: Positive = 30  # how long a stopping process lets running work finish
     max_attempts: Positive = 3  # how often a job may be started before it counts as poison
+    artifact_cache_bytes: Positive = 256 << 20  # of rows that an LLM worker keeps in memory; also the most for one item
     partition_replicas: Positive = 1  # replication factor of new topics
     cors_origins: str = "*"  # comma-separated
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -40,6 +40,7 @@ Code = Literal[
     "engine_no_end",
     "replay_lost",
     "internal",
+    "artifact_missing",
     "decoder_failed",
     "overloaded",
     "deadline_exceeded",
@@ -85,6 +86,7 @@ FAULTS: dict[Code, Fault] = {
     "engine_no_end": Fault(500, _SERVER),
     "replay_lost": Fault(500, _SERVER),
     "internal": Fault(500, _SERVER),
+    "artifact_missing": Fault(503, _SERVER, retriable=True),  # gone from the store before the prompt was assembled
     "decoder_failed": Fault(500, _SERVER),
     "overloaded": Fault(503, _SERVER, retriable=True),
     "deadline_exceeded": Fault(504, _SERVER),

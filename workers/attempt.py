@@ -8,12 +8,13 @@ from typing import Literal
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import AppendState, Claim, Incarnation, Results
-from schemas.errors import Code
+from schemas.errors import Code, TriptychError
 from schemas.events import Cancelled, Event, Failed, Finished, Token
 from schemas.jobs import GenerateJob
 from topics.bus import Delivery
 from workers import llm, retry
-from workers.engine import Engine, EngineDied, Refused
+from workers.assembly import Assembly
+from workers.engine import Engine, EngineDied
 from workers.engine_keeper import EngineKeeper
 from workers.outbox import Account, Outbox
 from workers.reservations import Reservations
@@ -31,6 +32,7 @@ class Attempts:
         self,
         me: Incarnation,
         results: Results,
+        assembly: Assembly,
         engine: Engine,
         keeper: EngineKeeper,
         outbox: Outbox,
@@ -41,6 +43,7 @@ class Attempts:
     ) -> None:
         self._me = me
         self._results = results
+        self._assembly = assembly
         self._engine = engine
         self._keeper = keeper
         self._outbox = outbox
@@ -115,7 +118,9 @@ class Attempts:
         job, now = delivery.job, self._clock.now()
         queue_s = now - job.head.created_at
         self._metrics.queued_for(job.head.model, queue_s)
-        events = llm.handle(job, claim, account, self._engine, self._me.worker, delivery.at.partition, queue_s)
+        events = llm.handle(
+            job, claim, account, self._assembly, self._engine, self._me.worker, delivery.at.partition, queue_s
+        )
         try:
             # Closing the handler belongs inside the try: a stop may arrive while the engine is still aborting.
             async with asyncio.timeout(job.head.deadline_at - now), aclosing(events):
@@ -124,8 +129,8 @@ class Attempts:
                         return event
                     await self._send(job, account, event)
             return self._failed(account, "engine_no_end", "the engine stopped without an end")
-        except Refused as refusal:
-            return self._failed(account, "invalid_request", str(refusal), refusal.param)
+        except TriptychError as error:
+            return self._failed(account, error.code, error.message, error.param)
         except EngineDied:
             self._keeper.died()
             if retry.can_go_again(job.head, claim, account):

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from schemas.errors import TriptychError
 from schemas.events import FinishReason, TokenLogprob
 from schemas.jobs import GenerateJob
 from topics.steering.speed import Speed
@@ -129,12 +130,11 @@ class EngineDied(Exception):
     """The engine is gone; the job may go again once it is back."""
 
 
-class Refused(Exception):
+class Refused(TriptychError):
     """This job can never run here (length, token id, grammar); the client must change it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
+        super().__init__("invalid_request", message, param=param)
 
 
 class Engine(Protocol):

@@ -6,22 +6,32 @@ from contextlib import aclosing
 from infra.ports import Claim
 from schemas.events import Event, Finished, Restarted, Token, Usage
 from schemas.jobs import GenerateJob
+from workers.assembly import Assembly
 from workers.engine import Delta, End, Engine
 from workers.outbox import Account
 
 
 async def handle(
-    job: GenerateJob, claim: Claim, account: Account, engine: Engine, worker: str, partition: int, queue_s: float
+    job: GenerateJob,
+    claim: Claim,
+    account: Account,
+    assembly: Assembly,
+    engine: Engine,
+    worker: str,
+    partition: int,
+    queue_s: float,
 ) -> AsyncGenerator[Event]:
     """Yield what this job sends.
 
     Raises:
         EngineDied, Refused: from the engine; the loop knows what they mean for the request.
+        TriptychError: the prompt cannot be assembled.
     """
     attempt = account.attempt
     if claim.emitted:
         yield Restarted(attempt, account.next_seq(), worker)
-    async with aclosing(engine.run(job)) as steps:  # leaving early, for any reason, aborts the run in the engine
+    run = engine.run(job, await assembly.rows(job))
+    async with aclosing(run) as steps:  # leaving early, for any reason, aborts the run in the engine
         async for step in steps:
             match step:
                 case Delta():

@@ -30,6 +30,8 @@ from topics.partitions import LeasedConsumer
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
+from workers.artifact_cache import ArtifactCache
+from workers.assembly import Assembly
 from workers.attempt import Attempts
 from workers.engine_keeper import EngineKeeper
 from workers.engines import catalog
@@ -94,6 +96,7 @@ class LlmProcess:
         attempts = Attempts(
             consumer.me,
             self._results,
+            self._assembly(),
             self._engine,
             self._keeper,
             self._outbox,
@@ -130,6 +133,11 @@ class LlmProcess:
             self._beat,
             self._clock,
         )
+
+    def _assembly(self) -> Assembly:
+        most_bytes = self._settings.artifact_cache_bytes
+        cache = ArtifactCache(self._blobs, most_bytes, self._manifest.id, self._metrics, self._clock)
+        return Assembly(self._engine, cache)
 
     def _handoff(self, consumer: PartitionConsumer) -> HandOff:
         steerer = Steerer(self._index, parse_policy(self._settings.steering), random.Random())

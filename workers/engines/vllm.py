@@ -78,6 +78,7 @@ class VllmEngine:
         params = await self._params(job)
         translator = Translator(job, self._token_bytes)
         prompt = await self._mixed(job, rows) if job.embeds else backend.tokens_input(job.prompt_ids)
+        rows = ()  # the answer takes long, and does not need them
         outputs = live.llm.generate(prompt, params, job.head.request_id, priority=job.head.priority)
         try:
             async with aclosing(outputs):  # closing it aborts the request inside the engine

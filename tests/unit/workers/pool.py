@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 
 from infra.clock import SystemClock
 from infra.lifecycle import Life
-from infra.memory import MemoryHub, MemoryResults, MemorySignals
+from infra.memory import MemoryBlobs, MemoryHub, MemoryResults, MemorySignals
 from infra.metrics import Metrics
 from infra.ports import Incarnation
 from schemas.events import Event
 from schemas.jobs import GenerateJob, Head, Sampling
 from topics.bus import Delivery, FencedOff, Position
+from workers.artifact_cache import ArtifactCache
+from workers.assembly import Assembly
 from workers.attempt import Attempts
 from workers.engine import Engine
 from workers.engine_keeper import EngineKeeper
@@ -94,8 +96,19 @@ class Worker:
         keeper = EngineKeeper(engine, metrics, MODEL)
         self.reservations = Reservations(name, self._release, metrics)
         self.released: list[tuple[list[str], list[str]]] = []
+        self.blobs = MemoryBlobs()
+        assembly = Assembly(engine, ArtifactCache(self.blobs, 1 << 20, MODEL, metrics, SystemClock()))
         attempts = Attempts(
-            self.me, self.results, engine, keeper, outbox, self.reservations, metrics, SystemClock(), max_attempts=3
+            self.me,
+            self.results,
+            assembly,
+            engine,
+            keeper,
+            outbox,
+            self.reservations,
+            metrics,
+            SystemClock(),
+            max_attempts=3,
         )
         self.queue = JobQueue()
         self.loop = Loop(MODEL, slots, self.consumer, MemorySignals(hub), attempts, keeper, outbox, self.queue)

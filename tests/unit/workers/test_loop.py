@@ -1,7 +1,7 @@
 """The loop's promise: whatever happens, a request ends in exactly one terminal event or is left for another attempt."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -12,7 +12,7 @@ from schemas.jobs import GenerateJob
 from tests.unit.workers.pool import MODEL, Worker, job
 from tests.waiting import until
 from topics.bus import FencedOff
-from workers.engine import Refused, Step
+from workers.engine import Refused, Rows, Step
 from workers.engines.stub import StubEngine
 from workers.loop import READ_AHEAD
 
@@ -209,7 +209,7 @@ class _Faulty(StubEngine):
         super().__init__(slots=4, step_s=0.001)
         self._error = error
 
-    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+    async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         raise self._error
         yield  # a generator
 
@@ -217,7 +217,7 @@ class _Faulty(StubEngine):
 class _Endless(StubEngine):
     """Stops without saying that it has ended."""
 
-    async def run(self, job: GenerateJob) -> AsyncGenerator[Step]:
+    async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         return
         yield
 

@@ -1,0 +1,73 @@
+"""Artifacts from the object store, kept in this process: those that pictures of running conversations need again."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from weakref import WeakValueDictionary
+
+from infra.clock import Clock
+from infra.metrics import Metrics
+from infra.ports import Blobs
+from workers import artifact_rows
+from workers.artifact_rows import ArtifactRows
+
+log = logging.getLogger(__name__)
+
+READS_AT_ONCE = 8
+RETRY_FIRST_S, RETRY_MOST_S = 0.1, 2.0
+
+
+class ArtifactCache:
+    """At most `most_bytes` of objects, the one not used for longest goes first; no object may be larger than that.
+
+    Who asks for what another one is already fetching waits for that one.
+    """
+
+    def __init__(self, blobs: Blobs, most_bytes: int, model: str, metrics: Metrics, clock: Clock) -> None:
+        self._blobs = blobs
+        self._most_bytes = most_bytes
+        self._model = model
+        self._metrics = metrics
+        self._clock = clock
+        self._held: OrderedDict[str, ArtifactRows] = OrderedDict()
+        self._held_bytes = 0
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def get(self, key: str) -> ArtifactRows:
+        """Waits for as long as the store gives no answer: bound it by the request's deadline.
+
+        Raises:
+            KeyError: the store does not have it. ValueError: the object is no artifact with rows, or too large.
+        """
+        if (lock := self._fetching.get(key)) is None:
+            lock = self._fetching[key] = asyncio.Lock()
+        async with lock:  # whoever is cancelled in here leaves the fetching to the next one
+            if key in self._held:
+                self._held.move_to_end(key)
+                self._metrics.artifact_from_cache(self._model)
+                return self._held[key]
+            found = artifact_rows.parse(await self._read(key))
+            self._keep(key, found)
+            return found
+
+    async def _read(self, key: str) -> bytes:
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                async with self._reads:
+                    began_at = self._clock.monotonic()
+                    raw = await self._blobs.read(key, self._most_bytes)
+                self._metrics.artifact_from_store(self._model, self._clock.monotonic() - began_at, len(raw))
+                return raw
+            except ConnectionError as error:
+                log.warning("cannot fetch %s, again in %.1f s: %s", key, wait_s, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MOST_S)
+
+    def _keep(self, key: str, found: ArtifactRows) -> None:
+        self._held[key] = found
+        self._held_bytes += found.object_bytes
+        while self._held_bytes > self._most_bytes:
+            _, oldest = self._held.popitem(last=False)
+            self._held_bytes -= oldest.object_bytes
