@@ -12,6 +12,10 @@
 | tri:{model}:ix:...               | several | hours            | decisions, LLM workers  | decisions: prefix_index.py |
 | tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
 | tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
+| tri:{media}:note:<artifact>      | string  | NOTE_TTL_MS      | encoders, gateways      | encoders, gateways        |
+| tri:{media}:flight:<artifact>    | string  | FLIGHT_TTL_MS    | the encoder at work     | encoders                  |
+| tri:{media}:tries:<artifact>     | string  | TRIES_TTL_MS     | the encoder at work     | encoders                  |
+| tri:{media}:joined:<request id>  | string  | JOINED_TTL_MS    | encoders, after joining | encoders                  |
 | tri:{files}:file:<file id>       | string  | file_ttl_s       | gateways (/v1/files)    | gateways                  |
 | tri:{files}:of:<owner>           | zset    | file_ttl_s       | gateways (/v1/files)    | gateways (listing)        |
 
@@ -27,6 +31,14 @@ STATE_TTL_MS = 600_000
 UNCLAIMED_TTL_MS = 4_200_000
 # Entries kept per replay stream; one entry is one engine step of one request.
 REPLAY_MAX_ENTRIES = 8_192
+
+# A note is a copy of what the object store knows; without one an encoder or gateway asks the store.
+NOTE_TTL_MS = 600_000
+# An encoder that has died is replaced after this; a living one renews it every third of it.
+FLIGHT_TTL_MS = 3_000
+# How long it is remembered that encoders have died at an item.
+TRIES_TTL_MS = 600_000
+JOINED_TTL_MS = 600_000
 
 
 def _of(model: str, rest: str) -> str:
@@ -80,3 +92,22 @@ def file(file_id: str) -> str:
 
 def files_of(owner: str) -> str:
     return _of("files", f"of:{owner}")
+
+
+# Artifacts are shared by all models, so they have a slot of their own.
+
+
+def note(artifact: str) -> str:
+    return f"tri:{{media}}:note:{artifact}"
+
+
+def flight(artifact: str) -> str:
+    return f"tri:{{media}}:flight:{artifact}"
+
+
+def tries(artifact: str) -> str:
+    return f"tri:{{media}}:tries:{artifact}"
+
+
+def joined(request_id: str) -> str:
+    return f"tri:{{media}}:joined:{request_id}"

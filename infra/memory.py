@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 import msgspec
 
 from infra import keys
-from infra.ports import AppendState, Claim, ClaimState, Incarnation, Outgoing
+from infra.ports import AppendState, Claim, ClaimState, Incarnation, Outgoing, Wish
 from infra.subscription import Followed, Registry
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Made, Terminal, Token
@@ -121,6 +121,16 @@ class MemoryResults:
         self._hub.store(request, head, batch)
         return stored
 
+    async def wishes(self, heads: Sequence[Head]) -> list[Wish]:
+        return [self._wish(head) for head in heads]
+
+    def _wish(self, head: Head) -> Wish:
+        request = self._hub.request(head.model, head.request_id)
+        if request.done:
+            return "ended"
+        stop = request.cancelled or self._hub.request(head.model, head.parent).cancelled
+        return "cancelled" if stop else "wanted"
+
     async def end(self, head: Head, event: Terminal) -> bool:
         request = self._hub.request(head.model, head.request_id)
         if request.done:
@@ -161,10 +171,10 @@ class MemoryFollower:
         for one in self._open:
             self._catch_up(one)
 
-    def follow(self, model: str, request_id: str, after_seq: int = 0) -> Followed:
+    def follow(self, model: str, request_id: str, after_seq: int = 0, *, begun: bool = False) -> Followed:
         one = Followed(model, request_id, after_seq, on_room=self._catch_up, on_close=self._open.discard)
         self._open.add(one)
-        if after_seq > 0:
+        if after_seq > 0 or begun:
             self._catch_up(one)
         return one
 

@@ -94,6 +94,9 @@ class Outgoing(msgspec.Struct, frozen=True):
     events: list[Event]
 
 
+Wish = Literal["wanted", "ended", "cancelled"]
+
+
 class Results(Protocol):
     """The result path, worker's side.
 
@@ -114,6 +117,13 @@ class Results(Protocol):
         fenced: a later attempt owns the request now, or a part of what came before is lost; nothing stored.
         (A store that has lost everything of the request adopts it: whoever runs it goes on.)
         ended: it has a terminal event; nothing stored.  cancelled: stored, and somebody wants it to stop.
+        """
+        ...
+
+    async def wishes(self, heads: Sequence[Head]) -> list[Wish]:
+        """Whether these requests still want to be worked on, in one round trip for all; heads of any models.
+
+        ended: it has its terminal event.  cancelled: somebody wants it, or what it is a part of, to stop.
         """
         ...
 
@@ -155,8 +165,10 @@ class Follower(Protocol):
 
     async def start(self) -> None: ...
 
-    def follow(self, model: str, request_id: str, after_seq: int = 0) -> Subscription:
-        """Call before the job is produced, so that nothing can be missed."""
+    def follow(self, model: str, request_id: str, after_seq: int = 0, *, begun: bool = False) -> Subscription:
+        """Call before the job is produced, so that nothing can be missed; or say that it has `begun`: what it has told
+        by now is looked up then.
+        """
         ...
 
     async def close(self) -> None: ...

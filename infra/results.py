@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 
 from infra import keys
 from infra.metrics import Metrics
-from infra.ports import AppendState, Claim, Incarnation, Outgoing
-from infra.redis_client import Argument, Script
+from infra.ports import AppendState, Claim, Incarnation, Outgoing, Wish
+from infra.redis_client import Argument, Script, answered
 from schemas import codec
 from schemas.events import Cancelled, Event, EventBatch, Failed, Finished, Made, Terminal, Token
 from schemas.jobs import Head
@@ -32,6 +32,7 @@ class RedisResults:
     """Results over one Redis client. One per process, shared by all that run there."""
 
     def __init__(self, client: Redis, metrics: Metrics) -> None:
+        self._client = client
         self._claim = Script(client, "claim")
         self._requeue = Script(client, "requeue")
         self._append = Script(client, "append")
@@ -80,6 +81,17 @@ class RedisResults:
             self._metrics.appended(STATES[letter], letters.count(letter))
         return [STATES[letter] for letter in letters]
 
+    async def wishes(self, heads: Sequence[Head]) -> list[Wish]:
+        if not heads:
+            return []
+        pipeline = self._client.pipeline(transaction=False)
+        for head in heads:
+            pipeline.hmget(keys.request(head.model, head.request_id), "done", "cancelled")
+            pipeline.hget(keys.request(head.model, head.parent), "cancelled")
+        async with answered():
+            answers = await pipeline.execute()
+        return [_wish(own[0], own[1], parent) for own, parent in zip(answers[::2], answers[1::2], strict=True)]
+
     async def end(self, head: Head, event: Terminal) -> bool:
         before, after = _around_seq(head.request_id, event)
         args: list[Argument] = [before, after, keys.gateway(head.reply_to), keys.REPLAY_MAX_ENTRIES, keys.STATE_TTL_MS]
@@ -92,6 +104,12 @@ class RedisResults:
 
     def _keys(self, model: str, request_id: str) -> list[str]:
         return [keys.request(model, request_id), keys.replay(model, request_id)]
+
+
+def _wish(done: bytes | None, cancelled: bytes | None, parent_cancelled: bytes | None) -> Wish:
+    if done is not None:
+        return "ended"
+    return "wanted" if cancelled is None and parent_cancelled is None else "cancelled"
 
 
 def _row(one: Outgoing, batch_bytes: int) -> tuple[str, int, int, int, int, int, str]:

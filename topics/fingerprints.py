@@ -1,0 +1,47 @@
+"""What an encoder's work is known by: equal fingerprint and equal bytes mean an equal artifact."""
+
+import hashlib
+import re
+
+import msgspec
+
+from schemas.manifest import Manifest
+from schemas.media import EncoderKind
+
+# Raise it when workers/media makes other pixels, frames or samples of the same bytes.
+DECODING_VERSION = 1
+_FINGERPRINT_CHARS = 16
+_DIGEST_CHARS = 32
+_LANGUAGE = re.compile("[a-z]{2,3}")
+
+
+def fingerprint(manifest: Manifest, pool: EncoderKind) -> str:
+    """16 hex digits over everything that the result depends on, besides the item itself. Models that share an encoder
+    share its artifacts.
+
+    Raises:
+        KeyError: the model has no encoder of this pool.
+    """
+    encoder = manifest.encoders[pool]
+    weights = manifest.weights[encoder.weights] if encoder.weights else None
+    vocabulary = manifest.pool if encoder.yields == "token_ids" else ""
+    what = (pool, encoder.engine, encoder.yields, weights, vocabulary, manifest.media.video_frames, DECODING_VERSION)
+    return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:_FINGERPRINT_CHARS]
+
+
+def artifact_key(fingerprint: str, source_digest: str, language: str = "") -> str:
+    """Where the artifact of these bytes is. `language`, an ISO 639 code, where the client says what is spoken: it
+    changes what is heard.
+
+    Raises:
+        ValueError: that is no such code.
+    """
+    if language and not _LANGUAGE.fullmatch(language):
+        raise ValueError(f"{language!r} is no ISO 639 code of a language")
+    suffix = f".{language}" if language else ""
+    return f"artifacts/{fingerprint}/{source_digest}{suffix}.safetensors"
+
+
+def content_digest(fingerprint: str, source_digest: str) -> str:
+    """What block keys take for the rows of an artifact: the same item through another encoder is something else."""
+    return hashlib.sha256(f"{fingerprint}/{source_digest}".encode()).hexdigest()[:_DIGEST_CHARS]
