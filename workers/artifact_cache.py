@@ -5,16 +5,26 @@ import logging
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Blobs
-from workers import artifact_rows
-from workers.artifact_rows import ArtifactRows
+from schemas.media import Artifact
+from topics import safetensors
 
 log = logging.getLogger(__name__)
 
 READS_AT_ONCE = 8
 RETRY_FIRST_S, RETRY_MOST_S = 0.1, 2.0
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """An artifact with its rows, which keep the whole object in memory."""
+
+    artifact: Artifact
+    rows: memoryview
+    object_bytes: int
 
 
 class ArtifactCache:
@@ -29,16 +39,16 @@ class ArtifactCache:
         self._model = model
         self._metrics = metrics
         self._clock = clock
-        self._held: OrderedDict[str, ArtifactRows] = OrderedDict()
+        self._held: OrderedDict[str, Fetched] = OrderedDict()
         self._held_bytes = 0
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def get(self, key: str) -> ArtifactRows:
+    async def get(self, key: str) -> Fetched:
         """Waits for as long as the store gives no answer: bound it by the request's deadline.
 
         Raises:
-            KeyError: the store does not have it. ValueError: the object is no artifact with rows, or too large.
+            KeyError: the store does not have it. ValueError: the object is no artifact, or too large.
         """
         if (lock := self._fetching.get(key)) is None:
             lock = self._fetching[key] = asyncio.Lock()
@@ -47,7 +57,8 @@ class ArtifactCache:
                 self._held.move_to_end(key)
                 self._metrics.artifact_from_cache(self._model)
                 return self._held[key]
-            found = artifact_rows.parse(await self._read(key))
+            raw = await self._read(key)
+            found = Fetched(*safetensors.unpack(raw), len(raw))
             self._keep(key, found)
             return found
 
@@ -65,7 +76,7 @@ class ArtifactCache:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_MOST_S)
 
-    def _keep(self, key: str, found: ArtifactRows) -> None:
+    def _keep(self, key: str, found: Fetched) -> None:
         self._held[key] = found
         self._held_bytes += found.object_bytes
         while self._held_bytes > self._most_bytes:

@@ -11,9 +11,8 @@ from itertools import pairwise
 
 from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
-from schemas.media import Embeds
+from schemas.media import Artifact, Embeds
 from workers.artifact_cache import ArtifactCache
-from workers.artifact_rows import ArtifactRows
 from workers.engine import EmbedsShape, Engine, Rows
 
 log = logging.getLogger(__name__)
@@ -48,19 +47,19 @@ class Assembly:
             first = _first(faults)
         else:
             return [fetch.result() for fetch in fetches]
-        raise first
+        raise first  # out here: one raised up there would be a group again
 
     async def _fetch(self, one: Embeds, shape: EmbedsShape) -> Rows:
         try:
             found = await self._artifacts.get(one.artifact)
-            _check_fit(one, found, shape)
+            _check_fit(one, found.artifact, shape)
         except KeyError as error:
             text = "what was made of a media item is no longer stored; please send the request again"
             raise TriptychError("artifact_missing", text) from error
         except ValueError as error:
             log.error("artifact %s: %s", one.artifact, error)
             raise TriptychError("internal", "what was made of a media item cannot be used") from error
-        return Rows(one.offset, one.length, found.width, found.dtype, found.data, one.digest)
+        return Rows(one.offset, one.length, found.artifact.width, found.artifact.dtype, found.rows, one.digest)
 
 
 def check(embeds: Sequence[Embeds], prompt_ids: Sequence[int], shape: EmbedsShape) -> None:
@@ -85,7 +84,9 @@ def _contradiction(one: Embeds, where: str) -> TriptychError:
     return TriptychError("invalid_request", f"embeddings for {one.length} positions from {one.offset} on are {where}")
 
 
-def _check_fit(one: Embeds, found: ArtifactRows, shape: EmbedsShape) -> None:
+def _check_fit(one: Embeds, found: Artifact, shape: EmbedsShape) -> None:
+    if found.kind != "embeddings":
+        raise ValueError(f"an artifact of {found.kind} has no rows to put into a prompt")
     if found.rows != one.length:
         raise ValueError(f"{found.rows} rows for {one.length} positions")
     if shape.width and found.width != shape.width:
