@@ -1,0 +1,152 @@
+"""One worker process of a stateless pool (encoders, decoders): what all of them have, started and stopped in order."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from infra import redis_client
+from infra.alive import RedisLives, keep_alive
+from infra.blobs import S3Blobs
+from infra.clock import SystemClock
+from infra.health_server import HealthServer
+from infra.lifecycle import Life, signals
+from infra.metrics import Metrics
+from infra.ports import Outlived
+from infra.results import RedisResults
+from infra.settings import Settings
+from topics.dead_letters import DeadLetters
+from topics.kafka import KafkaProducer
+from topics.pools import Pool
+
+log = logging.getLogger(__name__)
+
+EXIT_OK, EXIT_FENCED = 0, 3
+# Between telling jobs to stop and closing: what they still have to say.
+LAST_WORDS_S = 5.0
+
+
+class Surroundings:
+    """What a stateless worker has to do with. Built before anything is reached; PoolProcess opens and closes it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metrics = Metrics()
+        self.redis = redis_client.connect(settings.redis)
+        self.results = RedisResults(self.redis, self.metrics)
+        self.lives = RedisLives(self.redis, settings.worker_name)
+        self.blobs = S3Blobs(settings)
+        self.producer = KafkaProducer(settings.kafka, self.blobs)
+        self.letters = DeadLetters(self.producer, self.blobs, self.metrics, self.clock)
+
+
+class Trade(Protocol):
+    """What one kind of stateless worker does. Its parts are built of the surroundings, by its constructor."""
+
+    @property
+    def pool(self) -> Pool:
+        """Where its jobs come from."""
+        ...
+
+    async def load(self, report: Callable[[str], None]) -> None:
+        """Make the engines ready; `report` gets a line per phase. Surroundings are open by then."""
+        ...
+
+    async def beside(self) -> None:
+        """What runs as long as jobs do; cancelled at the end."""
+        ...
+
+    def drain(self) -> None:
+        """The pool has been left: begin nothing more."""
+        ...
+
+    def cut_short(self) -> None:
+        """The drain's time is over: stop what can go again elsewhere."""
+        ...
+
+    async def close(self) -> None:
+        """Free the engines. Called whatever `load` came to."""
+        ...
+
+
+class PoolProcess:
+    def __init__(self, surroundings: Surroundings, trade: Trade) -> None:
+        self._around = surroundings
+        self._trade = trade
+        self._phase = "starting"
+
+    async def run(self, life: Life) -> int:
+        """Its whole life; returns the exit code.
+
+        Raises:
+            ConnectionError: broker, Redis or object store cannot be reached at start.
+            LookupError: the topic does not exist.
+        """
+        around, settings = self._around, self._around.settings
+        async with AsyncExitStack() as parts:
+            health = HealthServer(settings.host, settings.metrics_port, around.metrics, self._unready)
+            parts.push_async_callback(health.close)
+            await health.start()
+            parts.push_async_callback(around.redis.aclose)
+            parts.push_async_callback(around.blobs.close)
+            await around.blobs.start()
+            parts.push_async_callback(around.producer.close)
+            await around.producer.start()
+            parts.push_async_callback(self._trade.close)
+            await self._trade.load(self._report)
+            return await self._serve(life)
+
+    async def _serve(self, life: Life) -> int:
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(keep_alive(self._around.lives), name="keep alive"),
+                    group.create_task(self._trade.beside(), name="beside"),
+                ]
+                await self._work(life)
+                for task in beside:
+                    task.cancel()
+        except* Outlived:
+            log.error("this process stops: a later life of %s has begun", self._around.settings.worker_name)
+            return EXIT_FENCED
+        await self._end_life()
+        return EXIT_OK
+
+    async def _work(self, life: Life) -> None:
+        pool = self._trade.pool
+        try:
+            await pool.start()
+            self._phase = ""
+            log.info("%s is at work", self._around.settings.worker_name)
+            await life.stopped()
+            self._phase = "draining"
+            await pool.retire()
+            self._trade.drain()
+            if not await pool.drained(life.deadline().left_s()):
+                log.warning("the drain's time is over: leaving the rest to others")
+                self._trade.cut_short()
+                await pool.drained(LAST_WORDS_S)
+        finally:
+            await pool.close()
+
+    async def _end_life(self) -> None:
+        try:
+            await self._around.lives.end()
+        except ConnectionError as error:
+            log.warning("others will wait for this worker's last beat to fade: %s", error)
+
+    def _report(self, phase: str) -> None:
+        self._phase = phase
+        log.info("%s", phase)
+
+    def _unready(self) -> list[str]:
+        return [self._phase] if self._phase else []
+
+
+async def serve(surroundings: Surroundings, trade: Trade) -> int:
+    """Run one stateless worker until it is told to stop; returns the exit code. Raises as PoolProcess.run."""
+    life = Life(surroundings.settings.drain_s)
+    async with signals(life):
+        return await PoolProcess(surroundings, trade).run(life)
