@@ -99,37 +99,37 @@ class PoolProcess:
             return await self._serve(life)
 
     async def _serve(self, life: Life) -> int:
-        try:
-            async with asyncio.TaskGroup() as group:
-                beside = [
-                    group.create_task(keep_alive(self._around.lives), name="keep alive"),
-                    group.create_task(self._trade.beside(), name="beside"),
-                ]
-                await self._work(life)
-                for task in beside:
-                    task.cancel()
-        except* Outlived:
-            log.error("this process stops: a later life of %s has begun", self._around.settings.worker_name)
-            return EXIT_FENCED
-        await self._end_life()
-        return EXIT_OK
-
-    async def _work(self, life: Life) -> None:
+        exit_code = EXIT_OK
         pool = self._trade.pool
         try:
             await pool.start()
             self._phase = ""
             log.info("%s is at work", self._around.settings.worker_name)
-            await life.stopped()
-            self._phase = "draining"
-            await pool.retire()
-            self._trade.drain()
-            if not await pool.drained(life.deadline().left_s()):
-                log.warning("the drain's time is over: leaving the rest to others")
-                self._trade.cut_short()
-                await pool.drained(LAST_WORDS_S)
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(keep_alive(self._around.lives), name="keep alive"),
+                    group.create_task(self._trade.beside(), name="beside"),
+                ]
+                await life.stopped()
+                await self._drain(pool, life)
+                for task in beside:
+                    task.cancel()
+        except* Outlived:
+            log.error("this process stops: a later life of %s has begun", self._around.settings.worker_name)
+            exit_code = EXIT_FENCED
         finally:
             await pool.close()
+            await self._end_life()
+        return exit_code
+
+    async def _drain(self, pool: Pool, life: Life) -> None:
+        self._phase = "draining"
+        await pool.retire()
+        self._trade.drain()
+        if not await pool.drained(life.deadline().left_s()):
+            log.warning("the drain's time is over: leaving the rest to others")
+            self._trade.cut_short()
+            await pool.drained(LAST_WORDS_S)
 
     async def _end_life(self) -> None:
         try:
