@@ -9,8 +9,8 @@ speech_roundtrip   of spoken sentences, how many are transcribed back word for w
 text_read          of pictures with English and Korean text, how many are read exactly (smollm2-cascade)
 second_turn_hit    cached / whole prompt blocks, of a second user's question about the same picture, on another gateway,
                    after the encoder was killed; `encoded` counts how often that picture was encoded
-parallel_ratio     time of 8 pictures in one request over 2 encoder workers / 8 pictures one after the other; encoders of
-                   made-up speed (labelled sim), because two cores cannot run two real ones side by side
+parallel_ratio     time of 8 pictures in one request over 2 encoder workers / 8 pictures one after the other; encoders
+                   of made-up speed (labelled sim), because two cores cannot run two real ones side by side
 """
 
 import argparse
