@@ -76,7 +76,7 @@ class Teacher:
                 turns.append(self._follow_up(turns[-1].seen[0]))
             else:
                 turns.append(self._kinds[self._chance.choice(len(shares), p=shares / shares.sum())][1]())
-        return Lesson(system, [replace(turn, user=ARTICLE.sub(r"\1n \2", turn.user)) for turn in turns])
+        return Lesson(system, [replace(turn, user=self._article(turn.user)) for turn in turns])
 
     def _read(self) -> Turn:
         one = self._look()
@@ -183,6 +183,10 @@ class Teacher:
         """Where no style is asked for: mostly the ordinary one, else any, so that sampling gives variety."""
         weight, slant = (int(self._chance.choice(3, p=(0.15, 0.7, 0.15))) for _ in range(2))
         return Look(int(self._chance.integers(10)), weight, slant)
+
+    def _article(self, text: str) -> str:
+        """An 8, as most people write; not all do."""
+        return text if self._chance.random() < 0.25 else ARTICLE.sub(r"\1n \2", text)
 
     def _name(self, digit: int) -> str:
         return str(digit) if self._chance.random() < 0.5 else say.DIGIT_WORDS[digit]
