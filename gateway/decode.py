@@ -1,11 +1,15 @@
 """Body bytes -> typed request, once. What the decoder finds wrong becomes a 400 that names the parameter."""
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from schemas.errors import Code, TriptychError
 from schemas.openai_request import ChatRequest
+
+T = TypeVar("T")
 
 _chat = msgspec.json.Decoder(ChatRequest)
 
@@ -15,7 +19,12 @@ _FIELD = re.compile(r"(?:unknown|required) field `(?P<name>[^`]*)`")
 
 
 def chat_request(body: bytes, content_type: str) -> ChatRequest:
-    """Decode the body of `POST /v1/chat/completions`.
+    """Decode the body of `POST /v1/chat/completions`; raises as `json_body` does."""
+    return json_body(body, content_type, _chat)
+
+
+def json_body(body: bytes, content_type: str, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a JSON body.
 
     Raises:
         TriptychError: unsupported_media_type, invalid_json, or what is wrong with which parameter.
@@ -26,13 +35,21 @@ def chat_request(body: bytes, content_type: str) -> ChatRequest:
             "unsupported_media_type", f"Unsupported content type {media_type!r}: send the request as application/json."
         )
     try:
-        return _chat.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TriptychError("invalid_json", f"The request body is not valid JSON: {error}") from error
     except RecursionError as error:
         raise TriptychError("invalid_json", "The request body is nested too deeply.") from error
+
+
+def texts(given: Mapping[str, str], into: type[T]) -> T:
+    """Form fields or a query, whose values are all text; raises TriptychError as `json_body` does."""
+    try:
+        return msgspec.convert(dict(given), into, strict=False)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error)) from error
 
 
 def _explained(message: str) -> TriptychError:

@@ -8,6 +8,7 @@ from msgspec import Meta
 from schemas.refs import BlobRef
 
 Purpose = Literal["user_data", "vision"]
+LifeSeconds = Annotated[int, Meta(ge=3_600, le=2_592_000)]  # OpenAI's range
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,7 +31,7 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=3_600, le=2_592_000)]
+    seconds: LifeSeconds
 
 
 class UploadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

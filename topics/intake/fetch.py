@@ -65,6 +65,9 @@ class Fetcher:
             async with aclosing(_body(response, most_bytes)) as body:
                 yield body
 
+    def close(self) -> None:
+        self._resolver.close()
+
     async def _follow(self, url: str, hop: AsyncExitStack) -> aiohttp.ClientResponse:
         """The answer at the end of all redirects; `hop` closes it."""
         place = self._places.of(url)

@@ -64,9 +64,12 @@ class Intake:
     """Takes media in; knows no HTTP framework and no API."""
 
     def __init__(self, blobs: Blobs, fetcher: Fetcher, uploads: Uploads) -> None:
+        self.uploads = uploads
         self._blobs = blobs
         self._fetcher = fetcher
-        self._uploads = uploads
+
+    def close(self) -> None:
+        self._fetcher.close()
 
     async def take(self, items: Sequence[Item], limits: MediaLimits) -> list[Taken]:
         """All items at once, in the order given; the first that fails stops the others.
@@ -111,7 +114,7 @@ class Intake:
         return await store(self._blobs, slices(data), most_bytes, kind)
 
     async def _uploaded(self, file_id: str, kind: MediaKind | None, most_bytes: int) -> tuple[MediaType, BlobRef]:
-        blob = await self._uploads.blob(file_id)
+        blob = await self.uploads.blob(file_id)
         found = MediaType(blob.media_type)
         check_kind(found, kind)
         if blob.size_bytes > most_bytes:

@@ -23,6 +23,10 @@ class Resolver(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Does not wait for look-ups under way."""
+        ...
+
 
 class SystemResolver:
     """What the machine is set up to use."""
@@ -42,5 +46,4 @@ class SystemResolver:
         return [ipaddress.ip_address(sockaddr[0]) for _, _, _, _, sockaddr in found]
 
     def close(self) -> None:
-        """Does not wait for look-ups under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)

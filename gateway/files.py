@@ -1,0 +1,162 @@
+"""`/v1/files`: upload a file once, through us or straight to the object store, and use it by its id."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from litestar.response import Stream
+from msgspec import Meta
+
+from gateway import decode, form
+from schemas import codec
+from schemas.errors import TriptychError
+from schemas.files import FileDeleted, FileList, FileObject, LifeSeconds, Purpose, UploadRequest, file_object
+from topics.intake.faults import MediaFault
+from topics.intake.uploads import Uploads
+
+# What a form has beside its file: boundaries, headers, small fields.
+FORM_OVERHEAD_BYTES = 128 << 10
+MOST_FILENAME_CHARS = 255
+MOST_LISTED = 1_000
+
+AnyRequest = Request[Any, Any, Any]
+_upload = msgspec.json.Decoder(UploadRequest)
+
+
+class _Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form's fields beside the file; the names with brackets are how OpenAI's SDKs flatten an object."""
+
+    purpose: Purpose
+    anchor: Literal["created_at"] | None = msgspec.field(default=None, name="expires_after[anchor]")
+    seconds: LifeSeconds | None = msgspec.field(default=None, name="expires_after[seconds]")
+
+
+class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a listing."""
+
+    after: str = ""
+    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = 100
+    order: Literal["desc"] = "desc"
+
+
+class Files:
+    """Everything the routes need."""
+
+    def __init__(self, uploads: Uploads) -> None:
+        self._uploads = uploads
+
+    async def create(self, request: AnyRequest) -> FileObject:
+        """Raises TriptychError: a 400 that names the parameter, rate_limited, or a media_ code."""
+        content_type = request.headers.get("content-type", "")
+        kind = content_type.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return await self._announced(request)
+        if kind == "multipart/form-data":
+            return await self._received(request, content_type)
+        raise TriptychError(
+            "unsupported_media_type",
+            "Send the file as multipart/form-data, or its name, size and purpose as application/json.",
+        )
+
+    async def listing(self, request: AnyRequest) -> FileList:
+        query = decode.texts(dict(request.query_params), _Query)
+        found, more = await self._uploads.listing(_owner(request), query.after, query.limit)
+        data = [file_object(one) for one in found]
+        ends = (data[0].id, data[-1].id) if data else (None, None)
+        return FileList(data=data, has_more=more, first_id=ends[0], last_id=ends[1])
+
+    async def retrieve(self, file_id: str) -> FileObject:
+        with _named(file_id):
+            return file_object(await self._uploads.get(file_id))
+
+    async def delete(self, file_id: str) -> FileDeleted:
+        with _named(file_id):
+            await self._uploads.delete(file_id)
+        return FileDeleted(id=file_id)
+
+    async def content(self, file_id: str) -> Stream:
+        with _named(file_id):
+            record = await self._uploads.get(file_id)
+            blob = record.blob or await self._uploads.blob(file_id)
+        headers = {
+            "content-length": str(blob.size_bytes),
+            # A browser must not run what a stranger has uploaded, whatever it takes it for.
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
+            "x-content-type-options": "nosniff",
+        }
+        return Stream(self._uploads.content(blob), media_type=blob.media_type, headers=headers)
+
+    async def _received(self, request: AnyRequest, content_type: str) -> FileObject:
+        async with self._uploads.receiving(), aclosing(request.stream()) as body:
+            sent = await form.read(body, content_type, self._uploads.store)
+        fields = decode.texts(sent.fields, _Fields)
+        if sent.blob is None:
+            raise TriptychError("missing_parameter", "Missing required parameter: 'file'.", param="file")
+        name, ttl_s = sent.filename[-MOST_FILENAME_CHARS:], self._ttl_s(fields.seconds)
+        return file_object(await self._uploads.register(sent.blob, name, fields.purpose, _owner(request), ttl_s))
+
+    async def _announced(self, request: AnyRequest) -> FileObject:
+        asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _upload)
+        expires = asked.expires_after
+        ttl_s = self._ttl_s(expires.seconds if expires else None)
+        return file_object(*await self._uploads.announce(asked, _owner(request), ttl_s))
+
+    def _ttl_s(self, asked_s: int | None) -> int:
+        most_s = self._uploads.limits.ttl_s
+        if asked_s is not None and asked_s > most_s:
+            raise TriptychError(
+                "invalid_request",
+                f"Invalid value for 'expires_after': at most {most_s} seconds.",
+                param="expires_after",
+            )
+        return asked_s or most_s
+
+
+@contextmanager
+def _named(file_id: str) -> Iterator[None]:
+    """A fault of the file becomes an error about the id in the path."""
+    try:
+        yield
+    except MediaFault as fault:
+        raise TriptychError(
+            fault.code, f"Cannot use the file {file_id[:100]!r}: {fault.why}.", param="file_id"
+        ) from fault
+
+
+def _owner(request: AnyRequest) -> str:
+    """Who lists a file is who shows the key it was uploaded with; the key itself is kept nowhere."""
+    return hashlib.sha256(request.headers.get("authorization", "").encode()).hexdigest()[:32]
+
+
+def _json(value: msgspec.Struct) -> Response[bytes]:
+    return Response(codec.to_json(value), status_code=200, media_type="application/json")
+
+
+def routes(files: Files, most_bytes: int) -> list[HTTPRouteHandler]:
+    @post("/v1/files", request_max_body_size=most_bytes + FORM_OVERHEAD_BYTES)
+    async def create(request: AnyRequest) -> Response[bytes]:
+        return _json(await files.create(request))
+
+    @get("/v1/files")
+    async def listing(request: AnyRequest) -> Response[bytes]:
+        return _json(await files.listing(request))
+
+    @get("/v1/files/{file_id:str}")
+    async def retrieve(file_id: FromPath[str]) -> Response[bytes]:
+        return _json(await files.retrieve(file_id))
+
+    @delete("/v1/files/{file_id:str}", status_code=200)
+    async def remove(file_id: FromPath[str]) -> Response[bytes]:
+        return _json(await files.delete(file_id))
+
+    @get("/v1/files/{file_id:str}/content")
+    async def content(file_id: FromPath[str]) -> Stream:
+        return await files.content(file_id)
+
+    return [create, listing, retrieve, remove, content]
