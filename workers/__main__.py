@@ -1,4 +1,4 @@
-"""`python -m workers llm --model ID`: one worker process. The composition root of this house."""
+"""`python -m workers llm --model ID`, `... decode --kind KIND`: one worker process. The house's composition root."""
 
 import argparse
 import asyncio
@@ -11,13 +11,13 @@ from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
 from workers import training
-from workers.llm_process import serve
-from workers.options import WorkerOptions
+from workers.engines.media_catalog import NoSuchEngine
+from workers.options import DecodeOptions, WorkerOptions
 
 EXIT_UNUSABLE, EXIT_TRY_AGAIN = 2, 1  # a supervisor starts the second one again
 
 
-def options(argv: list[str]) -> WorkerOptions:
+def options(argv: list[str]) -> WorkerOptions | DecodeOptions:
     parser = argparse.ArgumentParser(prog="python -m workers", description="Run one worker of a pool.")
     pools = parser.add_subparsers(dest="pool", required=True)
     llm = pools.add_parser("llm", help="tokens in; text and token ids out")
@@ -29,9 +29,28 @@ def options(argv: list[str]) -> WorkerOptions:
         "--first-ms", type=float, help="stub only: milliseconds to the first token; as --step-ms if not given"
     )
     llm.add_argument("--speedup", type=float, default=1.0, help="sim only: how much faster than the modelled worker")
+    decode = pools.add_parser("decode", help="codes and text in; pictures and speech out, for all served models")
+    decode.add_argument("--kind", choices=["image", "audio"], required=True)
+    decode.add_argument("--engine", choices=["real", "sim"], default="real", help="sim: no model")
+    decode.add_argument("--step-ms", type=float, default=50.0, help="sim only: milliseconds a step, or a sentence")
     given = parser.parse_args(argv)
+    if given.pool == "decode":
+        return DecodeOptions(given.kind, given.engine, given.step_ms / 1000)
     first_s = None if given.first_ms is None else given.first_ms / 1000
     return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000, first_s, given.speedup)
+
+
+async def run(settings: config.Settings, given: WorkerOptions | DecodeOptions) -> int:
+    """Serve until told to stop; returns the exit code. A pool imports only what it needs itself."""
+    match given:
+        case WorkerOptions():
+            from workers import llm_process
+
+            return await llm_process.serve(settings, given)
+        case DecodeOptions():
+            from workers import decode_process
+
+            return await decode_process.serve(settings, given)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = config.load()
         logs.setup(settings.log_level)
-        return asyncio.run(serve(settings, given))
-    except (config.WrongSetting, WrongManifest, ModelMissing, UnknownPolicy) as error:
+        return asyncio.run(run(settings, given))
+    except (config.WrongSetting, WrongManifest, ModelMissing, NoSuchEngine, UnknownPolicy) as error:
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
         return EXIT_UNUSABLE
     except (ConnectionError, LookupError) as error:  # what is not there yet may come

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from schemas.media import DecoderKind
+
 EngineName = Literal["vllm", "stub", "sim"]
 
 
@@ -14,3 +16,9 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     step_s: float = 0.02  # stub only: seconds a token
     first_s: float | None = None  # stub only: seconds to the first token; None = as step_s
     speedup: float = 1.0  # sim only: how much faster than the modelled worker
+
+
+class DecodeOptions(msgspec.Struct, frozen=True):
+    kind: DecoderKind
+    engine: Literal["real", "sim"] = "real"
+    step_s: float = 0.05  # sim only: seconds a diffusion step, or a sentence

@@ -30,6 +30,7 @@ class Running:
         self._task = asyncio.current_task()
         self.cause: StopCause | None = None
         self.reason = ""
+        self.begun = False  # set by those who register it before its claim
 
     def stop(self, cause: StopCause, reason: str = "") -> None:
         if self.cause is None and self._task is not None:
