@@ -7,11 +7,14 @@ from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import decode, docs, errors, health, models, trail
-from gateway.chat import TIMEOUT_HEADER, Caller, Chat, Timeouts
+from gateway import decode, docs, errors, files, health, models, trail
+from gateway.chat import Chat
+from gateway.desk import TIMEOUT_HEADER, Caller, Timeouts
+from gateway.files import Files
 from gateway.health import Health
 from gateway.request_ids import RequestIds
 from infra.metrics import Metrics
+from topics.intake.uploads import Uploads
 
 EXPOSED_HEADERS = [
     "x-request-id",
@@ -26,10 +29,17 @@ EXPOSED_HEADERS = [
 
 
 def build(
-    chat: Chat, health_of: Health, metrics: Metrics, timeouts: Timeouts, max_body_bytes: int, cors_origins: list[str]
+    chat: Chat,
+    uploads: Uploads,
+    health_of: Health,
+    metrics: Metrics,
+    timeouts: Timeouts,
+    max_body_bytes: int,
+    cors_origins: list[str],
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
-    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.models), *trail.routes(chat.trails)]
+    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.desk.models), *trail.routes(chat.desk.trails)]
+    handlers += files.routes(Files(uploads), uploads.limits.most_bytes)
     app = Litestar(
         [*handlers, *health.routes(health_of, metrics), *docs.routes()],
         exception_handlers={Exception: errors.handle},

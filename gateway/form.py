@@ -17,8 +17,6 @@ MOST_FIELD_BYTES = 4_096
 Keep = Callable[[AsyncIterator[bytes]], Awaitable[BlobRef]]
 # A segment's head, pieces of its body, and None at its end.
 Events: TypeAlias = AsyncGenerator[MultipartSegment | bytes | bytearray | None]
-# A segment's head, pieces of its body, and None at its end.
-Events: TypeAlias = AsyncGenerator[MultipartSegment | bytes | bytearray | None]
 
 
 class Form(msgspec.Struct):

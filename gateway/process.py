@@ -10,17 +10,23 @@ from pathlib import Path
 from litestar.types import ASGIApp
 
 from gateway import app
-from gateway.chat import Chat, Timeouts
+from gateway.chat import Chat
+from gateway.delivery import Delivery
+from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Check, Health
-from gateway.models import Served, ServedModels
+from gateway.media import Media
+from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
 from gateway.trail import Trails
+from gateway.transcripts import Transcripts
 from infra import manifests, model_files, redis_client
+from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
+from infra.file_records import RedisFileRecords
 from infra.follower import RedisFollower
 from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
@@ -30,6 +36,8 @@ from infra.results import RedisResults
 from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import admin
+from topics.artifacts import Artifacts
+from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
@@ -62,8 +70,11 @@ class GatewayProcess:
         self._producer = KafkaProducer(settings.kafka, self._blobs)
         self._follower = RedisFollower(self._redis, settings.gateway_name, self._metrics, self._clock)
         self._policy = parse_policy(settings.steering)
-        self._models = ServedModels([self._served(one) for one in manifests.served(settings).values()])
-        self._pools = Pools({pool.model: pool for pool in self._models.pools()})
+        pools: dict[str, Pool] = {}
+        self._models = ServedModels([self._served(one, pools) for one in manifests.served(settings).values()])
+        self._pools = Pools(pools)
+        records = RedisFileRecords(self._redis, self._clock)
+        self._intake = intake.from_settings(settings, self._blobs, records, self._clock)
         self._open = OpenRequests(settings.max_open_requests)
         self._listener = listen(settings.host, settings.port)
 
@@ -72,6 +83,7 @@ class GatewayProcess:
         async with signals(self._life), AsyncExitStack() as parts:
             parts.push_async_callback(self._redis.aclose)
             parts.push_async_callback(self._blobs.close)
+            parts.callback(self._intake.close)
             await self._blobs.start()
             parts.push_async_callback(self._producer.close)
             await self._producer.start()
@@ -84,17 +96,27 @@ class GatewayProcess:
 
     def _app(self) -> ASGIApp:
         settings, metrics = self._settings, self._metrics
-        results = RedisResults(self._redis, metrics)
-        chat = Chat(
-            settings.gateway_name, self._models, self._follower, results, self._open, Trails(), metrics, self._clock
+        desk = Desk(
+            settings.gateway_name,
+            self._models,
+            self._follower,
+            RedisResults(self._redis, metrics),
+            self._open,
+            Trails(),
+            metrics,
+            self._clock,
         )
+        artifacts = Artifacts(self._blobs, RedisArtifactNotes(self._redis))
+        media = Media(self._intake.intake, artifacts, self._producer)
+        chat = Chat(desk, media, Delivery(self._blobs), Transcripts(self._blobs, self._clock))
         health = Health(self._services(), self._models.pools(), self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
-        return app.build(chat, health, metrics, timeouts, settings.max_body_bytes, origins)
+        return app.build(chat, self._intake.uploads, health, metrics, timeouts, settings.max_body_bytes, origins)
 
-    def _served(self, manifest: Manifest) -> Served:
-        files = model_files.read(Path(self._settings.model_dir) / manifest.id)
+    def _served(self, manifest: Manifest, pools: dict[str, Pool]) -> Served:
+        # A model that shares another one's LLM has that one's files, too.
+        files = model_files.read(Path(self._settings.model_dir) / manifest.pool)
         tokenizer = ChatTokenizer(files.tokenizer_json.read_bytes())
         special = {
             "bos": files.special.bos,
@@ -105,11 +127,17 @@ class GatewayProcess:
         # As in transformers, a token that the model does not have is no variable at all.
         variables = {f"{name}_token": text for name, text in special.items() if text}
         context = min(manifest.limits.context_tokens, files.max_context_tokens or manifest.limits.context_tokens)
-        leases = RedisLeases(self._redis, manifest.id, clock=self._clock)
-        steerer = Steerer(PrefixIndex(self._redis, manifest.id), self._policy, random.Random())
+        renderer = Renderer(files.chat_template, variables, tokenizer, self._clock)
+        pool = pools.get(manifest.pool) or pools.setdefault(manifest.pool, self._pool(manifest))
+        return Served(
+            manifest, context, renderer, pool, language_of(manifest, tokenizer), codes_of(manifest, tokenizer)
+        )
+
+    def _pool(self, manifest: Manifest) -> Pool:
+        leases = RedisLeases(self._redis, manifest.pool, clock=self._clock)
+        steerer = Steerer(PrefixIndex(self._redis, manifest.pool), self._policy, random.Random())
         placer = IndexPlacer(manifest, steerer, self._clock)
-        pool = Pool(manifest.id, manifest.partitions, leases, self._producer, placer)
-        return Served(manifest, context, Renderer(files.chat_template, variables, tokenizer, self._clock), pool)
+        return Pool(manifest.pool, manifest.partitions, leases, self._producer, placer)
 
     def _services(self) -> Mapping[str, Check]:
         bootstrap = self._settings.kafka

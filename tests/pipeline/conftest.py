@@ -11,20 +11,26 @@ import openai
 import pytest
 
 from gateway import app
-from gateway.chat import Chat, Timeouts
+from gateway.chat import Chat
+from gateway.delivery import Delivery
+from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
-from gateway.models import Served, ServedModels
+from gateway.media import Media
+from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
 from gateway.trail import Trails
+from gateway.transcripts import Transcripts
 from infra.clock import SystemClock
+from infra.file_records import MemoryFileRecords
 from infra.lifecycle import Life
 from infra.memory import MemoryBlobs, MemoryFollower, MemoryHub, MemoryResults
 from infra.metrics import Metrics
 from schemas.manifest import Limits, Manifest, Source
 from tests.pipeline.scripted import OneWorker, ScriptedPool
+from topics.intake.uploads import UploadLimits, Uploads
 from topics.steering.placer import LeastLoadedPlacer
 from topics.tokens import ChatTokenizer
 
@@ -61,7 +67,9 @@ class Gateway:
         self.chat = Chat("gw", models, self.follower, MemoryResults(self.hub), self.open, Trails(), self.metrics, clock)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": MemoryBlobs().ping}
         health = Health(services, [pool], self.life)
-        self.app = app.build(self.chat, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"])
+        self.blobs = MemoryBlobs()
+        self.uploads = Uploads(self.blobs, MemoryFileRecords(clock), clock, UploadLimits(100_000, 86_400, 30, 8))
+        self.app = app.build(self.chat, self.uploads, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"])
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []
 
