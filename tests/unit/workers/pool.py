@@ -5,11 +5,13 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from infra.clock import SystemClock
 from infra.lifecycle import Life
 from infra.memory import MemoryBlobs, MemoryHub, MemoryResults, MemorySignals
 from infra.metrics import Metrics
-from infra.ports import Incarnation
+from infra.ports import Blobs, Incarnation
 from schemas.events import Event
 from schemas.jobs import GenerateJob, Head, Sampling
 from topics.bus import Delivery, FencedOff, Position
@@ -80,11 +82,46 @@ class ListConsumer:
     async def close(self) -> None: ...
 
 
+class ListProducer:
+    """Keeps what is sent; `refuse` is raised instead."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, msgspec.Struct]] = []
+        self.refuse: Exception | None = None
+
+    async def start(self) -> None: ...
+
+    async def send(
+        self,
+        topic: str,
+        message: msgspec.Struct,
+        *,
+        partition: int | None = None,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> Position:
+        if self.refuse is not None:
+            raise self.refuse
+        self.sent.append((topic, message))
+        return Position(topic, partition or 0, len(self.sent))
+
+    async def close(self) -> None: ...
+
+
 class Worker:
     """One life of a worker over a hub that it may share with others."""
 
     def __init__(
-        self, hub: MemoryHub, engine: Engine, *, name: str = "w", epoch: int = 1, slots: int = 8, drain_s: float = 5.0
+        self,
+        hub: MemoryHub,
+        engine: Engine,
+        *,
+        name: str = "w",
+        epoch: int = 1,
+        slots: int = 8,
+        drain_s: float = 5.0,
+        blobs: Blobs | None = None,
+        producer: ListProducer | None = None,
     ) -> None:
         self.hub = hub
         self.engine = engine
@@ -95,9 +132,9 @@ class Worker:
         metrics, outbox = Metrics(), Outbox(self.results)
         keeper = EngineKeeper(engine, metrics, MODEL)
         self.reservations = Reservations(name, self._release, metrics)
+        self.producer = producer or ListProducer()
         self.released: list[tuple[list[str], list[str]]] = []
-        self.blobs = MemoryBlobs()
-        assembly = Assembly(engine, ArtifactCache(self.blobs, 1 << 20, MODEL, metrics, SystemClock()))
+        assembly = Assembly(engine, ArtifactCache(blobs or MemoryBlobs(), 1 << 20, MODEL, metrics, SystemClock()))
         attempts = Attempts(
             self.me,
             self.results,
@@ -105,6 +142,7 @@ class Worker:
             engine,
             keeper,
             outbox,
+            self.producer,
             self.reservations,
             metrics,
             SystemClock(),

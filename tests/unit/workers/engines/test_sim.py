@@ -1,11 +1,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
+from schemas.jobs import GenerateJob
+from schemas.media import Embeds
 from tests.unit.workers.engines.jobs import job
 from tests.waiting import until
-from topics.steering.blocks import Namespace, begin, extend
+from topics.steering import namespaces
+from topics.steering.blocks import Media, Namespace, begin, extend
 from workers.engine import CacheBatch, Cleared, Delta, End, EngineDied, Refused, Step, Stored
 from workers.engines import sim
 from workers.engines.sim import SimEngine
@@ -52,6 +56,22 @@ async def test_cache_events_carry_our_own_keys_and_a_death_is_a_clear(engine: Si
     assert [event for event in batch.events if isinstance(event, Stored)] == [Stored(keys, None, (), 0, keys=keys)]
     engine.die()
     assert await anext(events) == CacheBatch([Cleared()])
+    await events.aclose()
+
+
+async def test_a_picture_is_found_again_by_its_digest_and_apart_from_tokens_alone(engine: SimEngine) -> None:
+    async def cached(one: GenerateJob) -> int:
+        last = [step async for step in engine.run(one)][-1]
+        assert isinstance(last, End)
+        return last.cached_tokens
+
+    plain = job(list(range(10)), max_tokens=1)
+    cat, dog = (msgspec.structs.replace(plain, embeds=[Embeds(5, 2, f"artifacts/{of}", of)]) for of in ("cat", "dog"))
+    assert [await cached(one) for one in (plain, cat, dog, cat)] == [0, 0, 4, 8]
+    keys = extend(begin(namespaces.with_embeds(NAMESPACE)), list(range(10)), 4, [Media(5, 2, "cat")]).keys
+    events = engine.cache_events()
+    held = {key for event in (await anext(events)).events if isinstance(event, Stored) for key in event.keys}
+    assert held > set(keys)
     await events.aclose()
 
 

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from tests.waiting import until
-from workers.engine import CacheBatch, Cleared, Removed, Stored
+from workers.engine import CacheBatch, Cleared, Item, Items, Removed, Stored
 from workers.engines import vllm_events
 from workers.engines.vllm_events import EventStream
 
@@ -108,6 +108,18 @@ class Reading:
     async def until(self, count: int) -> list[CacheBatch]:
         await until(lambda: len(self.batches) >= count)
         return self.batches
+
+
+async def test_items_stand_in_for_the_digest_of_rows_where_they_are_known() -> None:
+    items = Items([[Item(0, 4, 7, "cat")]])
+    stream = EventStream(lambda digest: items if digest == b"rows" else None)
+    more = {"block_hashes": [1, 2], "token_ids": [0] * 4, "extra_keys": [["salt", b"rows"], [b"generated"]]}
+    publisher = Publisher(stream)
+    publisher.keep(0, event(0) | more)
+    async with Reading(stream, publisher) as reading:
+        (batch,) = await reading.until(1)
+        assert batch.events == [Stored([1, 2], None, [0] * 4, 2, [["salt", items], [b"generated"]])]
+    stream.close()
 
 
 def hashes(batches: list[CacheBatch]) -> list[object]:
