@@ -27,7 +27,7 @@
 | triptych_decode_seconds        | histogram | kind           | an attempt ends; since its claim                       |
 | triptych_decode_batch_size     | histogram |                | pictures are begun together                            |
 | triptych_spoken_sentences_total | counter  |                | a decoder has spoken a sentence                        |
-| triptych_encoded_items_total   | counter   | pool, encoder, how | an item's artifact is needed: made, reused or failed |
+| triptych_encoded_items_total   | counter   | pool, encoder, how | an artifact is needed: made, reused, failed |
 | triptych_encode_batch_items    | histogram | pool, encoder  | one forward: how many items                            |
 | triptych_encode_seconds        | histogram | pool, encoder  | one forward                                            |
 | triptych_encode_queue_seconds  | histogram | pool           | an encoder begins with a job; since acceptance         |

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from schemas.media import DecoderKind
+from schemas.media import DecoderKind, EncoderKind
 
 EngineName = Literal["vllm", "stub", "sim"]
 
@@ -22,3 +22,9 @@ class DecodeOptions(msgspec.Struct, frozen=True):
     kind: DecoderKind
     engine: Literal["real", "sim"] = "real"
     step_s: float = 0.05  # sim only: seconds a diffusion step, or a sentence
+
+
+class EncodeOptions(msgspec.Struct, frozen=True):
+    pool: EncoderKind
+    engine: Literal["real", "sim"] = "real"
+    item_s: float = 0.05  # sim only: seconds an item

@@ -1,0 +1,151 @@
+"""An encoder process: pictures and frames, or sound, for all served models that have an encoder of that pool."""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from infra import manifests
+from infra.artifact_notes import RedisArtifactNotes
+from infra.leases import RedisLeases
+from infra.prefix_index import PrefixIndex
+from infra.settings import Settings
+from infra.signals import RedisSignals
+from schemas.jobs import EncodeJob
+from schemas.manifest import Manifest
+from topics import names
+from topics.artifacts import Artifacts
+from topics.opener import Opener
+from topics.pools import GroupPool, Pool
+from topics.send_generate import GenerateSender
+from topics.steering.placer import IndexPlacer
+from topics.steering.policy import parse_policy
+from topics.steering.steerer import Steerer
+from workers import media
+from workers.encode_flights import Flights, Sieve
+from workers.encode_languages import languages
+from workers.encode_work import EncodeWork, Joiner
+from workers.encoder import EncoderEngine
+from workers.encoders import Encoders
+from workers.engines import media_catalog
+from workers.engines.sim_encoder import SimEncoder
+from workers.options import EncodeOptions
+from workers.pool_process import Surroundings
+from workers.pool_process import serve as serve_pool
+from workers.transcribe import Transcriptions
+
+log = logging.getLogger(__name__)
+
+# Jobs under way. Most only wait: for the batch, for another worker's artifact, for a store that is away.
+JOBS = 64
+# Media in memory, decoded: some tens of megabytes each, a few hundred at worst.
+ITEMS = 12
+THREADS = 2
+
+
+class EncodeTrade:
+    """Implements pool_process.Trade."""
+
+    def __init__(self, around: Surroundings, options: EncodeOptions) -> None:
+        settings = around.settings
+        served = [one for one in manifests.served(settings).values() if options.pool in one.encoders]
+        if not served:
+            raise media_catalog.NoSuchEngine(f"none of the served models has an encoder of the pool {options.pool}")
+        self._around = around
+        self._llms = list(dict.fromkeys(one.pool for one in served))
+        self._notes = RedisArtifactNotes(around.redis)
+        self._artifacts = Artifacts(around.blobs, self._notes)
+        self._encoders = Encoders(
+            options.pool,
+            served,
+            lambda manifest: _engine(manifest, options, Path(settings.model_dir)),
+            Sieve(around.results),
+            around.metrics,
+            around.clock,
+        )
+        self._flights = Flights(
+            f"{settings.worker_name}/{uuid.uuid4().hex}",
+            self._encoders,
+            self._artifacts,
+            self._notes,
+            around.blobs,
+            media.decode,
+            around.metrics,
+            max_tries=settings.max_attempts,
+            items=ITEMS,
+            threads=THREADS,
+        )
+        self._work = self._work_of(served)
+        topic, opener = names.encode(options.pool), Opener(EncodeJob, around.blobs, around.letters)
+        self._pool = GroupPool(settings.kafka, topic, opener, self._work, JOBS, around.clock)
+
+    @property
+    def pool(self) -> Pool:
+        return self._pool
+
+    async def load(self, report: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(line: str) -> None:
+            loop.call_soon_threadsafe(report, line)
+
+        await self._encoders.load(tell)
+
+    async def beside(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._encoders.run())
+            group.create_task(self._flights.renew())
+            for model in self._llms:
+                group.create_task(self._listen(model))
+
+    def drain(self) -> None:
+        """What has been read is finished here: it is short, and others would wait for its flights."""
+
+    def cut_short(self) -> None:
+        """Closing the pool does it: whoever reads a job again finds what was stored, or makes it."""
+
+    async def close(self) -> None:
+        await self._flights.close()
+        self._encoders.close()
+
+    async def _listen(self, model: str) -> None:
+        async for signal in RedisSignals(self._around.redis).listen(model):
+            self._work.cancel(signal.request_id, signal.reason)
+
+    def _work_of(self, served: Iterable[Manifest]) -> EncodeWork:
+        around = self._around
+        settings, metrics, results = around.settings, around.metrics, around.results
+        senders = {model: _sender(around, manifests.find(settings, model)) for model in self._llms}
+        speaks = languages(served, Path(settings.model_dir))
+        joiner = Joiner(self._artifacts, self._notes, speaks, senders, metrics)
+        transcriptions = Transcriptions(
+            self._flights, around.lives, results, metrics, around.clock, settings.max_attempts
+        )
+        return EncodeWork(self._flights, joiner, transcriptions, results, metrics, around.clock)
+
+
+def _engine(manifest: Manifest, options: EncodeOptions, model_dir: Path) -> EncoderEngine:
+    if options.engine == "sim":
+        return SimEncoder(manifest.encoders[options.pool].yields, options.item_s)
+    return media_catalog.encoder(manifest, options.pool, model_dir)
+
+
+def _sender(around: Surroundings, llm: Manifest) -> GenerateSender:
+    policy = parse_policy(around.settings.steering)
+    placer = IndexPlacer(llm, Steerer(PrefixIndex(around.redis, llm.id), policy, random.Random()), around.clock)
+    leases = RedisLeases(around.redis, llm.id, clock=around.clock)
+    return GenerateSender(llm.id, llm.partitions, leases, placer, around.producer)
+
+
+async def serve(settings: Settings, options: EncodeOptions) -> int:
+    """Run one encoder until it is told to stop; returns the exit code.
+
+    Raises:
+        NoSuchEngine: no served model has an encoder of this pool, or one has an engine that is not known.
+        ModelMissing, UnusableTokenizer: an LLM that requests go on to has no usable tokenizer here.
+        ConnectionError, LookupError: as PoolProcess.run.
+    """
+    around = Surroundings(settings)
+    return await serve_pool(around, EncodeTrade(around, options))
