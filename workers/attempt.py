@@ -5,18 +5,22 @@ import logging
 from contextlib import aclosing
 from typing import Literal
 
+import msgspec
+
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import AppendState, Claim, Incarnation, Results
 from schemas.errors import Code, TriptychError
 from schemas.events import Cancelled, Event, Failed, Finished, Token
 from schemas.jobs import GenerateJob
-from topics.bus import Delivery
+from topics.bus import Delivery, Producer
 from workers import llm, retry
 from workers.assembly import Assembly
 from workers.engine import Engine, EngineDied
 from workers.engine_keeper import EngineKeeper
 from workers.outbox import Account, Outbox
+from workers.outputs import Piece
+from workers.part_sender import PartSender
 from workers.reservations import Reservations
 from workers.running import Running, until_answered
 
@@ -36,6 +40,7 @@ class Attempts:
         engine: Engine,
         keeper: EngineKeeper,
         outbox: Outbox,
+        producer: Producer,
         reservations: Reservations,
         metrics: Metrics,
         clock: Clock,
@@ -47,6 +52,7 @@ class Attempts:
         self._engine = engine
         self._keeper = keeper
         self._outbox = outbox
+        self._producer = producer
         self._reservations = reservations
         self._metrics = metrics
         self._clock = clock
@@ -123,11 +129,16 @@ class Attempts:
         )
         try:
             # Closing the handler belongs inside the try: a stop may arrive while the engine is still aborting.
-            async with asyncio.timeout(job.head.deadline_at - now), aclosing(events):
+            async with (
+                asyncio.timeout(job.head.deadline_at - now),
+                self._parts(job, account) as parts,
+                aclosing(events),
+            ):
                 async for event in events:
                     if isinstance(event, Finished):
-                        return event
-                    await self._send(job, account, event)
+                        await parts.sent()
+                        return msgspec.structs.replace(event, seq=account.next_seq())
+                    await (parts.ask(event) if isinstance(event, Piece) else self._send(job, account, event))
             return self._failed(account, "engine_no_end", "the engine stopped without an end")
         except TriptychError as error:
             return self._failed(account, error.code, error.message, error.param)
@@ -145,6 +156,9 @@ class Attempts:
         except Exception:
             log.exception("request %s failed", job.head.request_id)
             return self._failed(account, "internal", "the worker failed on this request")
+
+    def _parts(self, job: GenerateJob, account: Account) -> PartSender:
+        return PartSender(job, account, self._outbox, self._producer, self._clock)
 
     async def _send(self, job: GenerateJob, account: Account, event: Event) -> None:
         if isinstance(event, Token):

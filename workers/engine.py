@@ -12,7 +12,7 @@ from topics.steering.speed import Speed
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """New output of one choice. `text` holds whole characters only."""
+    """New output of one choice. `text` holds whole characters only, and nothing of special tokens."""
 
     index: int
     text: str

@@ -9,6 +9,7 @@ from schemas.jobs import GenerateJob
 from workers.assembly import Assembly
 from workers.engine import Delta, End, Engine
 from workers.outbox import Account
+from workers.outputs import Piece, Watch
 
 
 async def handle(
@@ -20,14 +21,14 @@ async def handle(
     worker: str,
     partition: int,
     queue_s: float,
-) -> AsyncGenerator[Event]:
-    """Yield what this job sends.
+) -> AsyncGenerator[Event | Piece]:
+    """Yield what this job sends: events, and pieces for decoders, each after the token that completes it.
 
     Raises:
         EngineDied, Refused: from the engine; the loop knows what they mean for the request.
-        TriptychError: the prompt cannot be assembled.
+        TriptychError: the prompt cannot be assembled, or a part of the answer cannot be decoded.
     """
-    attempt = account.attempt
+    attempt, watch = account.attempt, Watch(job.outputs) if job.outputs else None
     if claim.emitted:
         yield Restarted(attempt, account.next_seq(), worker)
     run = engine.run(job, await assembly.rows(job))
@@ -35,16 +36,20 @@ async def handle(
         async for step in steps:
             match step:
                 case Delta():
+                    shown, pieces = watch.take(step) if watch is not None else (step, [])
                     account.emitted_tokens = True
                     yield Token(
                         attempt,
                         account.next_seq(),
-                        step.index,
-                        step.text,
-                        step.token_ids,
-                        step.finish_reason,
-                        step.logprobs,
+                        shown.index,
+                        shown.text,
+                        shown.token_ids,
+                        shown.finish_reason,
+                        shown.logprobs,
                     )
+                    for piece in pieces:
+                        yield piece
                 case End():
                     usage = Usage(step.prompt_tokens, step.completion_tokens, step.cached_tokens)
-                    yield Finished(attempt, account.next_seq(), usage, worker, partition, queue_s)
+                    # Numbered by the loop, which may have to say something else instead: a part can still fail.
+                    yield Finished(attempt, 0, usage, worker, partition, queue_s)

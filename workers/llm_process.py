@@ -100,6 +100,7 @@ class LlmProcess:
             self._engine,
             self._keeper,
             self._outbox,
+            self._producer,
             presence.reservations,
             self._metrics,
             self._clock,

@@ -9,14 +9,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from schemas.errors import TriptychError
 from schemas.events import FinishReason, TokenLogprob
 from schemas.media import DecoderKind, ImageOptions, Output, SpeechOptions
 from workers.engine import Delta
 from workers.sentences import Cutter, can_be_said, speakable
 
 
-class Malformed(Exception):
+class Malformed(TriptychError):
     """The model has not written what its decoder can take; the message is for the client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("decoder_failed", message)
 
 
 class Piece(msgspec.Struct, frozen=True):
