@@ -14,7 +14,7 @@ from workers.encoder import MediaFault, Picture
 from workers.media import colour, png
 
 # Pillow knows forty formats, some of which start interpreters or read other files; these only hold pixels.
-_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000")
 _ORIENTATION, _BITS_PER_SAMPLE, _PHOTOMETRIC = 0x0112, 258, 262  # tags
 _WHITE_IS_ZERO = 0
 _TURNS = {
@@ -69,7 +69,7 @@ def _too_many_pixels(limits: MediaLimits) -> MediaFault:
 def _unidentified(data: bytes) -> MediaFault:
     if not data:
         return MediaFault("media_unreadable", "the picture is empty (0 bytes)")
-    starts = (png.SIGNATURE, b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+    starts = (png.SIGNATURE, b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ")
     if data.startswith(starts) or data[8:12] == b"WEBP" or data[4:12] in (b"ftypavif", b"ftypavis"):
         return MediaFault("media_unreadable", "the picture is broken, cut off or of a rare kind that is not supported")
     return MediaFault("media_type_unsupported", f"not a picture in one of the formats {', '.join(_FORMATS)}")
