@@ -14,7 +14,9 @@ class TokenBytes:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._added = {i: token.content for i, token in tokenizer.get_added_tokens_decoder().items()}
+        added = tokenizer.get_added_tokens_decoder()
+        self._added = {i: token.content for i, token in added.items()}
+        self.special = frozenset(i for i, token in added.items() if token.special)  # no text of an answer
         state = msgspec.json.decode(tokenizer.to_str())["decoder"]
         self._byte_level = "ByteLevel" in _decoder_types(state)
         self._bytes = _byte_alphabet()

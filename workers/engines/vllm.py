@@ -75,6 +75,7 @@ class VllmEngine:
     async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         backend, live = self._alive()
         vllm_sampling.check(job, self._manifest.limits, self._files.vocab_size)
+        vllm_sampling.check_outputs(job.outputs, self._token_bytes.special)
         params = await self._params(job)
         translator = Translator(job, self._token_bytes)
         prompt = await self._mixed(job, rows) if job.embeds else backend.tokens_input(job.prompt_ids)

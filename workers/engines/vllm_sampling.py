@@ -4,12 +4,15 @@ The engine runs in its own process and dies whole: what one request could break 
 """
 
 import math
+from collections.abc import Sequence, Set
 from typing import Any
 
 import msgspec
 
+from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, JsonObject, JsonSchema, Sampling
 from schemas.manifest import Limits
+from schemas.media import ImageOptions, Output
 from workers.engine import Refused
 
 # A torch generator takes no larger seed: the error would surface inside the engine.
@@ -63,6 +66,20 @@ def check(job: GenerateJob, limits: Limits, vocab_size: int) -> None:
     """
     _check_prompt(job.prompt_ids, job.sampling.max_tokens, limits.context_tokens, vocab_size)
     _check_sampling(job.sampling, limits, vocab_size)
+
+
+def check_outputs(outputs: Sequence[Output], special: Set[int]) -> None:
+    """Whether the tokens of pictures are special ones: the text of others would be shown to the client.
+
+    Raises:
+        TriptychError: internal, for the model's manifest is at fault.
+    """
+    for one in outputs:
+        if (
+            isinstance(one.options, ImageOptions)
+            and not {one.begin, one.end, *range(one.first, one.last + 1)} <= special
+        ):
+            raise TriptychError("internal", "the model's picture tokens are not special tokens of its vocabulary")
 
 
 def _check_prompt(prompt_ids: list[int], max_tokens: int, context_tokens: int, vocab_size: int) -> None:

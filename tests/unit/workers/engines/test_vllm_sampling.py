@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from schemas.errors import TriptychError
 from schemas.jobs import JsonObject, JsonSchema, Sampling
 from schemas.manifest import Limits
+from schemas.media import ImageOptions, Output, SpeechOptions
 from tests.unit.workers.engines.jobs import job
 from workers.engine import Refused
-from workers.engines.vllm_sampling import check, constraint, sampling_params
+from workers.engines.vllm_sampling import check, check_outputs, constraint, sampling_params
 
 LIMITS = Limits(context_tokens=32, max_n=4, max_logprobs=5)
 VOCAB = 100
@@ -99,3 +101,10 @@ def test_what_could_break_the_engine_is_refused_naming_the_field(
 )
 def test_what_just_fits_passes(prompt: list[int], sampling: dict[str, Any]) -> None:
     check(job(prompt, **sampling), LIMITS, VOCAB)
+
+
+def test_pictures_are_only_made_of_special_tokens_whose_text_nobody_sees() -> None:
+    picture = Output("m/image", ImageOptions(), begin=1, end=2, first=3, last=5)
+    check_outputs([picture, Output("m/audio", SpeechOptions())], {1, 2, 3, 4, 5})
+    with pytest.raises(TriptychError, match="special"):
+        check_outputs([picture], {1, 2, 3, 5})
