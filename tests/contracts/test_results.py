@@ -372,3 +372,20 @@ async def test_a_part_of_a_cancelled_request_does_not_run(world: World) -> None:
     assert (await world.results.claim(part, ALICE, 3)).state == "cancelled"
     assert (await world.results.claim(other, ALICE, 3)).state == "mine"
     assert await world.append(part, Cancelled(1, 1, "cancelled before it ran")) == "stored"
+
+
+async def test_wishes_of_several_requests_are_told_at_once(world: World) -> None:
+    wanted, ended, cancelled = world.head(), await world.claimed(), world.head()
+    await world.append(ended, finished(1))
+    await world.results.cancel(world.model, cancelled.request_id, "gone")
+    heads = [wanted, ended, cancelled, wanted]
+    assert await world.results.wishes(heads) == ["wanted", "ended", "cancelled", "wanted"]
+    assert await world.results.wishes([]) == []
+
+
+async def test_what_is_a_part_of_a_cancelled_request_is_not_wanted(world: World) -> None:
+    whole = world.head()
+    part = msgspec.structs.replace(world.head(), parent=whole.request_id)
+    assert await world.results.wishes([part]) == ["wanted"]
+    await world.results.cancel(world.model, whole.request_id, "gone")
+    assert await world.results.wishes([part]) == ["cancelled"]
