@@ -6,6 +6,7 @@ connection, cookie, credential or referrer.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -149,7 +150,7 @@ def _pinned(addresses: Sequence[Address], tls: ssl.SSLContext) -> aiohttp.TCPCon
     def connecting(info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
         if address[0] not in allowed:
-            raise OSError(f"{address[0]} is not among the checked addresses")
+            raise PermissionError(errno.EPERM, f"{address[0]} is not among the checked addresses")
         made = socket.socket(family, kind, protocol)
         made.setblocking(False)
         return made
