@@ -53,8 +53,6 @@ def _refuse_unsupported(request: ChatRequest) -> None:
         raise _unsupported("store", "nothing is stored, so only false is possible")
     if request.service_tier not in (None, "auto", "default"):
         raise _unsupported("service_tier", "there is one tier, 'auto' or 'default'")
-    if request.modalities is not None and request.modalities != ["text"]:
-        raise _unsupported("modalities", "answers are ['text']")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         raise _unsupported("stream_options.include_obfuscation")
 
@@ -62,11 +60,11 @@ def _refuse_unsupported(request: ChatRequest) -> None:
 def _check_message(message: ChatMessage, where: str) -> None:
     if not isinstance(message, AssistantMessage):
         return
-    for name in ("annotations", "audio", "tool_calls", "function_call"):
+    for name in ("annotations", "tool_calls", "function_call"):
         # SDKs give back the message they got, empty lists included.
         if getattr(message, name) not in (None, []):
             raise _unsupported(f"{where}.{name}")
-    if message.content is None and message.refusal is None:
+    if message.content is None and message.refusal is None and message.audio is None:
         param = f"{where}.content"
         raise TriptychError("missing_parameter", f"Missing required parameter: '{param}'.", param=param)
 

@@ -1,23 +1,25 @@
 """An answer on its way to the client: whole, or as a stream of server-sent events."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from litestar.types import Message, Send
 
 from gateway import errors
+from gateway.delivery import Piece, Told
 from gateway.errors import Headers
-from gateway.reply import Body, Chunks, error_line
-from infra.ports import Subscription
+from gateway.reply import error_line
 from schemas.errors import TriptychError
-from schemas.events import Cancelled, Event, Failed, Finished, Terminal, Token
+from schemas.events import Cancelled, Failed, Finished, Terminal, Token, Transcript, Usage
 
 # The status line waits for the first event, so that an error before it has its real status; but not for ever, because
 # proxies and clients give up on a silent connection.
 HOLD_HEADERS_S = 10.0
 KEEP_ALIVE_S = 15.0
 KEEP_ALIVE = b": keep-alive\n\n"
+
+_CONTENT = (Token, Piece, Transcript)
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -26,12 +28,36 @@ STREAM_HEADERS: Headers = [
 ]
 
 
+class Stream(Protocol):
+    """What is told of one request: a ports.Subscription, or with the pieces of its parts."""
+
+    async def __anext__(self) -> Told: ...
+
+    def ready(self) -> Sequence[Told]: ...
+
+
+class Encoder(Protocol):
+    """Makes lines of an event stream. Raises TriptychError when what it is told cannot be told on."""
+
+    def encode(self, events: Iterable[Told]) -> bytes: ...
+
+
+class Collector(Protocol):
+    """Makes one body of everything."""
+
+    def add(self, events: Iterable[Told]) -> None: ...
+
+    def encode(self, usage: Usage) -> bytes:
+        """Raises TriptychError: what was told is no answer."""
+        ...
+
+
 class Answer(Protocol):
     """Written to by one exchange; `last` is the terminal event once it has come."""
 
     last: Terminal | None
 
-    async def pass_on(self, subscription: Subscription) -> None:
+    async def pass_on(self, stream: Stream) -> None:
         """Write everything up to the terminal event.
 
         Raises:
@@ -47,7 +73,7 @@ class Answer(Protocol):
 class Streamed:
     """`on_first_token` is called when the first token is about to be written."""
 
-    def __init__(self, send: Send, chunks: Chunks, on_first_token: Callable[[], None]) -> None:
+    def __init__(self, send: Send, chunks: Encoder, on_first_token: Callable[[], None]) -> None:
         self.last: Terminal | None = None
         self._send = send
         self._chunks = chunks
@@ -56,22 +82,22 @@ class Streamed:
         self._headers_sent = False
         self._closed = False
 
-    async def pass_on(self, subscription: Subscription) -> None:
+    async def pass_on(self, stream: Stream) -> None:
         while self.last is None:
-            events = await take(subscription, KEEP_ALIVE_S if self._headers_sent else HOLD_HEADERS_S)
+            events = await take(stream, KEEP_ALIVE_S if self._headers_sent else HOLD_HEADERS_S)
             if events:
                 await self._write(events)
             else:
                 await self._start()
                 await self._body(KEEP_ALIVE)
 
-    async def _write(self, events: list[Event]) -> None:
-        first, last = events[0], events[-1]
+    async def _write(self, events: list[Told]) -> None:
+        last = events[-1]
         if isinstance(last, Finished | Failed | Cancelled):
             self.last = last
-        if isinstance(first, Failed | Cancelled) and not self._headers_sent:
-            raise errors.from_event(first)
-        if self._waiting_for_first and any(isinstance(event, Token) for event in events):
+        if isinstance(last, Failed | Cancelled) and not self._headers_sent and not _has_content(events):
+            raise errors.from_event(last)
+        if self._waiting_for_first and _has_content(events):
             self._waiting_for_first = False
             self._on_first_token()
         if lines := self._chunks.encode(events):
@@ -107,7 +133,7 @@ class Whole:
     def __init__(
         self,
         send: Send,
-        body: Body,
+        body: Collector,
         on_first_token: Callable[[], None],
         extra_headers: Callable[[Finished], Headers],
     ) -> None:
@@ -118,10 +144,10 @@ class Whole:
         self._extra_headers = extra_headers
         self._waiting_for_first = True
 
-    async def pass_on(self, subscription: Subscription) -> None:
+    async def pass_on(self, stream: Stream) -> None:
         while self.last is None:
-            events = [await _first(subscription), *subscription.ready()]
-            if self._waiting_for_first and any(isinstance(event, Token) for event in events):
+            events = [await _first(stream), *stream.ready()]
+            if self._waiting_for_first and _has_content(events):
                 self._waiting_for_first = False
                 self._on_first_token()
             self._body.add(events)
@@ -137,21 +163,25 @@ class Whole:
         await send_error(self._send, error)
 
 
-async def take(subscription: Subscription, within_s: float) -> list[Event]:
+async def take(stream: Stream, within_s: float) -> list[Told]:
     """What has arrived: at least one event; nothing after `within_s` of silence."""
     try:
         async with asyncio.timeout(within_s):
-            first = await _first(subscription)
+            first = await _first(stream)
     except TimeoutError:
         return []
-    return [first, *subscription.ready()]
+    return [first, *stream.ready()]
 
 
-async def _first(subscription: Subscription) -> Event:
+async def _first(stream: Stream) -> Told:
     try:
-        return await anext(subscription)
+        return await stream.__anext__()
     except StopAsyncIteration:
         raise TriptychError("internal", "The answer stopped without an end.") from None
+
+
+def _has_content(events: Sequence[Told]) -> bool:
+    return any(isinstance(event, _CONTENT) for event in events)
 
 
 async def send_response(send: Send, status: int, headers: Headers, body: bytes) -> None:

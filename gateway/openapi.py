@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.chat import TIMEOUT_HEADER
+from gateway.desk import TIMEOUT_HEADER
 from gateway.health import Readiness
 from gateway.trail import RequestTrail
 from schemas.errors import FAULTS, ErrorBody

@@ -22,7 +22,7 @@ from gateway.render import Renderer
 from gateway.server import listen, serve
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
-from infra import manifests, model_files, redis_client
+from infra import manifests, model_files, model_paths, redis_client
 from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
@@ -107,7 +107,7 @@ class GatewayProcess:
             self._clock,
         )
         artifacts = Artifacts(self._blobs, RedisArtifactNotes(self._redis))
-        media = Media(self._intake.intake, artifacts, self._producer)
+        media = Media(self._intake, artifacts, self._producer)
         chat = Chat(desk, media, Delivery(self._blobs), Transcripts(self._blobs, self._clock))
         health = Health(self._services(), self._models.pools(), self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
@@ -115,8 +115,7 @@ class GatewayProcess:
         return app.build(chat, self._intake.uploads, health, metrics, timeouts, settings.max_body_bytes, origins)
 
     def _served(self, manifest: Manifest, pools: dict[str, Pool]) -> Served:
-        # A model that shares another one's LLM has that one's files, too.
-        files = model_files.read(Path(self._settings.model_dir) / manifest.pool)
+        files = model_files.read(model_paths.of_llm(manifest, Path(self._settings.model_dir)))
         tokenizer = ChatTokenizer(files.tokenizer_json.read_bytes())
         special = {
             "bos": files.special.bos,
@@ -128,16 +127,17 @@ class GatewayProcess:
         variables = {f"{name}_token": text for name, text in special.items() if text}
         context = min(manifest.limits.context_tokens, files.max_context_tokens or manifest.limits.context_tokens)
         renderer = Renderer(files.chat_template, variables, tokenizer, self._clock)
-        pool = pools.get(manifest.pool) or pools.setdefault(manifest.pool, self._pool(manifest))
-        return Served(
-            manifest, context, renderer, pool, language_of(manifest, tokenizer), codes_of(manifest, tokenizer)
-        )
+        if manifest.pool not in pools:
+            # By the manifest of the LLM itself: its workers know nothing of the other models that use it.
+            pools[manifest.pool] = self._pool(manifests.find(self._settings, manifest.pool))
+        language, codes = language_of(manifest, tokenizer), codes_of(manifest, tokenizer)
+        return Served(manifest, context, renderer, pools[manifest.pool], language, codes)
 
-    def _pool(self, manifest: Manifest) -> Pool:
-        leases = RedisLeases(self._redis, manifest.pool, clock=self._clock)
-        steerer = Steerer(PrefixIndex(self._redis, manifest.pool), self._policy, random.Random())
-        placer = IndexPlacer(manifest, steerer, self._clock)
-        return Pool(manifest.pool, manifest.partitions, leases, self._producer, placer)
+    def _pool(self, llm: Manifest) -> Pool:
+        leases = RedisLeases(self._redis, llm.id, clock=self._clock)
+        steerer = Steerer(PrefixIndex(self._redis, llm.id), self._policy, random.Random())
+        placer = IndexPlacer(llm, steerer, self._clock)
+        return Pool(llm.id, llm.partitions, leases, self._producer, placer)
 
     def _services(self) -> Mapping[str, Check]:
         bootstrap = self._settings.kafka

@@ -6,11 +6,11 @@ from typing import assert_never
 import msgspec
 
 from gateway import errors
+from gateway.delivery import Piece, Told
 from schemas import codec
 from schemas.errors import TriptychError, body_of
 from schemas.events import (
     Cancelled,
-    Event,
     Failed,
     Finished,
     FinishReason,
@@ -58,7 +58,7 @@ class Chunks:
         self._include_usage = include_usage
         self._begun: set[int] = set()
 
-    def encode(self, events: Iterable[Event]) -> bytes:
+    def encode(self, events: Iterable[Told]) -> bytes:
         """The lines of the event stream that tell these events; may be empty.
 
         Raises:
@@ -66,7 +66,7 @@ class Chunks:
         """
         return b"".join(line for event in events for line in self._lines(event))
 
-    def _lines(self, event: Event) -> list[bytes]:
+    def _lines(self, event: Told) -> list[bytes]:
         match event:
             case Token():
                 return self._token(event)
@@ -78,7 +78,7 @@ class Chunks:
                 return [self._chunk([], usage_of(event.usage)), DONE] if self._include_usage else [DONE]
             case Failed() | Cancelled():
                 return [error_line(errors.from_event(event))]
-            case Part() | Made() | Progress() | Transcript():
+            case Part() | Made() | Progress() | Transcript() | Piece():
                 return []
             case _:
                 assert_never(event)
@@ -91,7 +91,7 @@ class Chunks:
         # A token that ends inside a character has no text yet; its text comes with the next one.
         if event.text or event.logprobs or event.finish_reason:
             delta = Delta(content=event.text) if event.text else Delta()
-            choice = ChunkChoice(event.index, delta, _logprobs(event.logprobs), event.finish_reason)
+            choice = ChunkChoice(event.index, delta, logprobs_of(event.logprobs), event.finish_reason)
             lines.append(self._chunk([choice]))
         return lines
 
@@ -116,7 +116,7 @@ class Body:
         self._head = head
         self._choices = [_Collected() for _ in range(n)]
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[Told]) -> None:
         for event in events:
             if isinstance(event, Token):
                 self._choices[event.index].add(event)
@@ -153,7 +153,7 @@ class _Collected:
             self.finish_reason = event.finish_reason
 
     def as_choice(self, index: int) -> Choice:
-        return Choice(index, ReplyMessage("".join(self.texts)), _logprobs(self.logprobs), self.finish_reason)
+        return Choice(index, ReplyMessage("".join(self.texts)), logprobs_of(self.logprobs), self.finish_reason)
 
 
 def error_line(error: TriptychError) -> bytes:
@@ -170,7 +170,7 @@ def usage_of(usage: Usage) -> CompletionUsage:
     )
 
 
-def _logprobs(logprobs: Sequence[TokenLogprob] | None) -> ChoiceLogprobs | None:
+def logprobs_of(logprobs: Sequence[TokenLogprob] | None) -> ChoiceLogprobs | None:
     if logprobs is None:
         return None
     return ChoiceLogprobs(

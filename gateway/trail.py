@@ -39,6 +39,9 @@ class RequestTrail(msgspec.Struct, omit_defaults=True):
     predicted_cached_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    media_items: int = 0  # in the messages
+    media_encoded: int = 0  # of them, those that encoders had to be asked for; the others were known
+    parts: int = 0  # of the answer, asked of decoders
     alternatives: list[Alternative] = []  # other workers, and what choosing them would have cost
 
     def placed(self, placed: Placed) -> None:
@@ -62,8 +65,9 @@ class Trails:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, RequestTrail] = OrderedDict()
 
-    def begin(self, head: Head) -> RequestTrail:
-        trail = RequestTrail(head.request_id, head.model, head.created_at, streamed=head.streamed)
+    def begin(self, head: Head, model: str) -> RequestTrail:
+        """`model` as the client calls it."""
+        trail = RequestTrail(head.request_id, model, head.created_at, streamed=head.streamed)
         self._kept[head.request_id] = trail
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)

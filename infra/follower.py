@@ -62,7 +62,7 @@ class RedisFollower:
             async with asyncio.timeout(CONNECT_WAIT_S):
                 await self._first_subscribed.wait()
 
-    def follow(self, model: str, request_id: str, after_seq: int = 0) -> Followed:
+    def follow(self, model: str, request_id: str, after_seq: int = 0, *, begun: bool = False) -> Followed:
         one = Followed(
             model,
             request_id,
@@ -72,7 +72,7 @@ class RedisFollower:
             heard_at=self._clock.monotonic(),
         )
         self._open.add(one)
-        if after_seq > 0:
+        if after_seq > 0 or begun:
             self._reader.want(one, "attach")
         return one
 

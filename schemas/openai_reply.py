@@ -54,10 +54,34 @@ class CompletionUsage(msgspec.Struct, frozen=True):
     completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
 
 
+class ReplyText(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ReplyUrl(msgspec.Struct, frozen=True):
+    url: str  # presigned, or data:
+
+
+class ReplyImage(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+    image_url: ReplyUrl
+
+
+class ReplyAudio(msgspec.Struct, frozen=True):
+    """A spoken answer. The id stands for it in a later turn, until it expires."""
+
+    id: str
+    data: str  # base64, in the format that was asked for
+    expires_at: int  # unix seconds
+    transcript: str
+
+
 class ReplyMessage(msgspec.Struct, frozen=True):
-    content: str
+    """`content` is a list when the answer has pictures (our addition), and null when it is spoken."""
+
+    content: str | list[ReplyText | ReplyImage] | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    audio: ReplyAudio | UnsetType = UNSET
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -80,9 +104,21 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     system_fingerprint: str | None = None
 
 
+class AudioDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Some more of a spoken answer. The SDKs add deltas up, so id and expires_at are sent once each."""
+
+    id: str | None = None
+    data: str | None = None  # base64 of pcm16, always of whole groups of three bytes
+    transcript: str | None = None
+    expires_at: int | None = None  # unix seconds
+
+
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`content` is a list for a picture (our addition)."""
+
     role: Literal["assistant"] | None = None  # in the first chunk of a choice
-    content: str | None = None
+    content: str | list[ReplyImage] | None = None
+    audio: AudioDelta | None = None
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
@@ -106,13 +142,16 @@ class ChatCompletionChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A served model. Beyond OpenAI's fields: how much fits into it, under vLLM's name for that."""
+    """A served model. Beyond OpenAI's fields: how much fits into it, under vLLM's name for that, and what it can do."""
 
     id: str
     object: Literal["model"] = "model"
     created: int  # unix seconds
     owned_by: str
     max_model_len: int  # tokens, prompt and answer together
+    capabilities: list[str]
+    handoff: Literal["text"] | None = None  # text: media reach the LLM, and leave it, as text; null: as embeddings
+    voices: list[str] = []  # of its speech; the first one is the default
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.media import AudioFormat
+from schemas.openai_parts import Content, TextOnly
+
 # Declared so that they are refused by name. Any: their inner shape is nobody's business until they are honoured.
 UNSUPPORTED = (
-    "audio",
     "function_call",
     "functions",
     "moderation",
@@ -26,37 +28,33 @@ UNSUPPORTED = (
     "web_search_options",
 )
 
-
-class TextPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    text: str
-
-
-class RefusalPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="refusal"):
-    """An earlier refusal of the assistant, given back as history."""
-
-    refusal: str
-
-
-Part = TextPart | RefusalPart
-Content = str | Annotated[list[Part], Meta(min_length=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class SystemMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="role", tag="system"):
-    content: Content
+    content: TextOnly
     name: Name | None = None
 
 
 class DeveloperMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="role", tag="developer"):
     """OpenAI's newer word for a system message."""
 
-    content: Content
+    content: TextOnly
     name: Name | None = None
 
 
 class UserMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="role", tag="user"):
     content: Content
     name: Name | None = None
+
+
+class EarlierAudio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Speech of an earlier answer. Its id says all; the other fields are what SDKs give back with it."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+    data: str | None = None
+    expires_at: int | None = None
+    transcript: str | None = None
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="role", tag="assistant"):
@@ -66,7 +64,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     name: Name | None = None
     refusal: str | None = None
     annotations: list[Any] | None = None
-    audio: Any = None  # refused unless null
+    audio: EarlierAudio | None = None  # its transcript stands for it
     tool_calls: Any = None  # refused unless null
     function_call: Any = None  # refused unless null
 
@@ -114,6 +112,32 @@ Metadata = Annotated[
 ]
 
 
+class VoiceId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+Voice = Annotated[str, Meta(min_length=1, max_length=64)] | VoiceId
+
+
+class AudioOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How an answer is spoken; goes with "audio" in `modalities`. A stream is pcm16."""
+
+    voice: Voice
+    format: AudioFormat
+
+
+class ImageOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How pictures of an answer are drawn and given; our addition, beside OpenAI's `audio`."""
+
+    format: Literal["png", "jpeg", "webp"] | None = None
+    size: Annotated[str, Meta(pattern="^([0-9]{1,4}x[0-9]{1,4}|auto)$")] | None = None  # pixels, width x height
+    steps: Annotated[int, Meta(ge=1, le=200)] | None = None
+    guidance: Annotated[float, Meta(ge=0, le=30)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    quality: Annotated[int, Meta(ge=1, le=100)] | None = None  # of jpeg and webp
+    response_format: Literal["url", "b64_json"] | None = None  # b64_json: a data: URL
+
+
 class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The body of `POST /v1/chat/completions`."""
 
@@ -142,14 +166,18 @@ class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     safety_identifier: str | None = None
     metadata: Metadata | None = None
 
-    # Honoured at these values only: there is one tier, nothing is stored, and output is text.
+    # Honoured at these values only: there is one tier, and nothing is stored.
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     store: bool | None = None
-    modalities: Annotated[list[Literal["text", "audio"]], Meta(min_length=1)] | None = None
+
+    # What an answer is made of, and how.
+    modalities: Annotated[list[Literal["text", "audio", "image"]], Meta(min_length=1)] | None = None
+    audio: AudioOut | None = None
+    image: ImageOut | None = None
+
+    # Refused, or honoured where they ask for nothing.
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
-
-    audio: Any = None
     function_call: Any = None
     functions: Any = None
     moderation: Any = None
@@ -172,6 +200,18 @@ class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def streamed(self) -> bool:
         return bool(self.stream)
+
+    @property
+    def voice(self) -> str:
+        """The name of the voice that is asked for; empty when none is."""
+        if self.audio is None:
+            return ""
+        return self.audio.voice.id if isinstance(self.audio.voice, VoiceId) else self.audio.voice
+
+    @property
+    def speaks(self) -> bool:
+        """The answer is asked for as sound, too."""
+        return self.modalities is not None and "audio" in self.modalities
 
     @property
     def include_usage(self) -> bool:

@@ -65,8 +65,19 @@ class ChatTokenizer:
         """Every spelled-out control token, replaced by what the function makes of it."""
         return self._control.sub(lambda match: replacement(match.group()), text)
 
-    def encode(self, rendered: str, restore: Mapping[str, str]) -> list[int]:
-        """Ids of a rendered prompt.
+    def token_id(self, text: str) -> int:
+        """The id of one token, by its text.
+
+        Raises:
+            UnusableTokenizer: the vocabulary has no such token.
+        """
+        found = self._ids.get(text, self._tokenizer.token_to_id(text))
+        if found is None:
+            raise UnusableTokenizer(f"there is no token {text!r} in its vocabulary")
+        return found
+
+    def encode(self, rendered: str, restore: Mapping[str, str], *, begins: bool = True) -> list[int]:
+        """Ids of a rendered prompt, or, unless it `begins` one, of a piece that follows something else.
 
         `restore` maps the stand-ins that keep a user's words apart while rendering back to those words.
         """
@@ -78,7 +89,7 @@ class ChatTokenizer:
                 for stand_in, text in restore.items():
                     piece = piece.replace(stand_in, text)
                 encode = self._remembered if len(piece) <= REMEMBERED_CHARS else self._encode
-                ids.extend(encode(piece, number == 0))
+                ids.extend(encode(piece, begins and number == 0))
         return ids
 
     def _encode(self, text: str, first: bool) -> "array[int]":

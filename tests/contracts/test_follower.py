@@ -299,3 +299,18 @@ def elsewhere(head: Head) -> Head:
 
 def count_followed() -> int:
     return sum(type(one).__name__ == "Followed" for one in gc.get_objects())
+
+
+async def test_who_comes_after_the_beginning_and_says_so_hears_everything_at_once(world: World) -> None:
+    head = await world.claimed()
+    await world.append(head, *tokens(1, 2), finished(3))
+    late = world.follower.follow(world.model, head.request_id, begun=True)
+    assert await asyncio.wait_for(rest_of(late), 1.0) == [1, 2, 3]
+
+
+async def test_who_comes_before_the_beginning_and_is_not_sure_misses_nothing(world: World) -> None:
+    head = await world.claimed()
+    early = world.follower.follow(world.model, head.request_id, begun=True)
+    await asyncio.sleep(0)
+    await world.append(head, *tokens(1, 2), finished(3))
+    assert await rest_of(early) == [1, 2, 3]

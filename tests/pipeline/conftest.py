@@ -27,14 +27,16 @@ from infra.clock import SystemClock
 from infra.file_records import MemoryFileRecords
 from infra.lifecycle import Life
 from infra.memory import MemoryBlobs, MemoryFollower, MemoryHub, MemoryResults
+from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
-from schemas.manifest import Limits, Manifest, Source
-from tests.pipeline.scripted import OneWorker, ScriptedPool
+from tests.pipeline.models import CASCADE, DRAWS, MODEL, PLAIN
+from tests.pipeline.scripted import FakeWeb, OneWorker, ScriptedEncoder, ScriptedPool
+from topics.artifacts import Artifacts
+from topics.intake.intake import Intake
 from topics.intake.uploads import UploadLimits, Uploads
 from topics.steering.placer import LeastLoadedPlacer
 from topics.tokens import ChatTokenizer
 
-MODEL = "tiny"
 DATA = Path(__file__).parent.parent / "data"
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -48,27 +50,38 @@ class Gateway:
     def __init__(self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
-        self.pool = ScriptedPool(self.hub, MODEL)
+        self.blobs = MemoryBlobs()
+        self.pool = ScriptedPool(self.hub, MODEL, self.blobs)
         self.leases = OneWorker()
         self.follower = MemoryFollower(self.hub, "gw")
         self.metrics = Metrics()
         self.life = Life(drain_s)
         self.open = OpenRequests(max_open)
         self.broken: list[str] = []
-        manifest = Manifest(
-            MODEL, Source("hf", repo="tests/tiny"), Limits(context_tokens=600, max_n=4, max_logprobs=5), created=7
-        )
-        renderer = Renderer(TEMPLATE, {}, ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes()), clock)
-        pool = Pool(
-            MODEL, manifest.partitions, cast(Any, self.leases), self.pool, LeastLoadedPlacer(manifest.partitions)
-        )
-        self.pools = Pools({MODEL: pool})
-        models = ServedModels([Served(manifest, 600, renderer, pool)])
-        self.chat = Chat("gw", models, self.follower, MemoryResults(self.hub), self.open, Trails(), self.metrics, clock)
-        services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": MemoryBlobs().ping}
-        health = Health(services, [pool], self.life)
-        self.blobs = MemoryBlobs()
         self.uploads = Uploads(self.blobs, MemoryFileRecords(clock), clock, UploadLimits(100_000, 86_400, 30, 8))
+        self.web = FakeWeb()
+        self.notes = MemoryArtifactNotes(clock)
+        tokenizer = ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes())
+        renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
+        placer = LeastLoadedPlacer(PLAIN.partitions)
+        pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, placer)
+        self.pools = Pools({MODEL: pool})
+        models = ServedModels(
+            [
+                Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
+                for one in (PLAIN, CASCADE, DRAWS)
+            ]
+        )
+        self.results = MemoryResults(self.hub)
+        self.encoder = ScriptedEncoder(self.pool, self.blobs, self.notes, models.get(CASCADE.id).language)
+        self.pool.encoder = self.encoder
+        self.desk = Desk("gw", models, self.follower, self.results, self.open, Trails(), self.metrics, clock)
+        intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
+        self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
+        delivery = Delivery(self.blobs)
+        self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
+        services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
+        health = Health(services, [pool], self.life)
         self.app = app.build(self.chat, self.uploads, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"])
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway import answer, chat
+from gateway import answer, desk
 from schemas.events import Failed
 from tests.pipeline.conftest import MODEL, Gateway, listening
 from tests.pipeline.scripted import Run, token
@@ -261,7 +261,7 @@ async def test_a_client_that_does_not_read_does_not_hold_on_past_its_deadline(ga
 
 def answer_bound_s() -> float:
     """The deadline, the last word to the store and the last word to the client."""
-    return 0.5 + 2 * chat.LAST_WORD_S + 1
+    return 0.5 + 2 * desk.LAST_WORD_S + 1
 
 
 async def test_a_follower_that_is_closed_under_a_stream_ends_it_with_an_error(gateway: Gateway) -> None:

@@ -13,9 +13,26 @@ from tests.waiting import until
 
 async def test_the_models_are_listed_and_found(gateway: Gateway) -> None:
     client = gateway.client()
-    assert [model.id async for model in client.models.list()] == [MODEL]
+    assert [model.id async for model in client.models.list()] == [MODEL, "tiny-cascade", "tiny-draws"]
     one = await client.models.retrieve(MODEL)
     assert (one.id, one.object, one.created, one.owned_by) == (MODEL, "model", 7, "triptych")
+    assert one.model_extra == {
+        "max_model_len": 600, "capabilities": ["chat", "json", "logprobs"], "handoff": None, "voices": [],
+    }  # fmt: skip
+
+
+async def test_a_model_says_what_it_can_do_and_that_its_stages_hand_on_text(gateway: Gateway) -> None:
+    client = gateway.client()
+    cascade = (await client.models.retrieve("tiny-cascade")).model_extra or {}
+    assert cascade["handoff"] == "text"
+    assert cascade["voices"] == ["heart", "sky"]
+    assert {"speech_out", "transcription", "audio_in"} <= set(cascade["capabilities"])
+    draws = (await client.models.retrieve("tiny-draws")).model_extra or {}
+    assert draws["handoff"] is None
+
+
+async def test_an_unknown_model_is_not_found(gateway: Gateway) -> None:
+    client = gateway.client()
     with pytest.raises(openai.NotFoundError):
         await client.models.retrieve("nobody")
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import admit, decode
+from gateway import admit, capabilities, decode
 from schemas.errors import TriptychError
-from schemas.manifest import Limits, Manifest, Source
+from schemas.manifest import Decoder, Limits, Manifest, MediaLimits, Source
 
 MANIFEST = Manifest("tiny", Source("hf", repo="tests/tiny"), Limits(context_tokens=100, max_n=4, max_logprobs=5))
 PLAIN = MANIFEST.__class__("plain", MANIFEST.source, MANIFEST.limits, capabilities=("chat",))
@@ -19,6 +19,7 @@ def refusal(body: dict[str, Any], manifest: Manifest = MANIFEST) -> TriptychErro
     with pytest.raises(TriptychError) as raised:
         request = decode.chat_request(msgspec.json.encode({"model": "tiny", "messages": [USER]} | body), "")
         admit.check(request, manifest, VOCAB)
+        capabilities.check(request, capabilities.items_of(request.messages), manifest)
     assert raised.value.fault.status == 400
     assert raised.value.param is None or raised.value.param in str(raised.value)
     return raised.value
@@ -48,7 +49,13 @@ def said(role: str, **rest: Any) -> dict[str, Any]:
         (said("function", content="x", name="f"), "invalid_request", "messages[1].role"),
         (said("user", content=5), "invalid_request", "messages[1].content"),
         (said("user", content=[]), "invalid_request", "messages[1].content"),
-        (said("user", content=[{"type": "image_url"}]), "invalid_request", "messages[1].content[0].type"),
+        (said("user", content=[{"type": "image_url"}]), "missing_parameter", "messages[1].content[0].image_url"),
+        (said("user", content=[{"type": "hologram"}]), "invalid_request", "messages[1].content[0].type"),
+        (
+            said("system", content=[{"type": "image_url", "image_url": {"url": "x"}}]),
+            "invalid_request",
+            "messages[1].content[0].type",
+        ),
         (said("user", content=[{"type": "text", "text": 1}]), "invalid_request", "messages[1].content[0].text"),
         ({"stream": "yes"}, "invalid_request", "stream"),
         ({"max_tokens": 1.5}, "invalid_request", "max_tokens"),
@@ -94,7 +101,11 @@ def said(role: str, **rest: Any) -> dict[str, Any]:
         ({"functions": [{}]}, "unsupported_parameter", "functions"),
         ({"function_call": "auto"}, "unsupported_parameter", "function_call"),
         ({"reasoning_effort": "low"}, "unsupported_parameter", "reasoning_effort"),
-        ({"audio": {"voice": "alloy"}}, "unsupported_parameter", "audio"),
+        ({"audio": {"voice": "alloy"}}, "missing_parameter", "audio.format"),
+        ({"audio": {"voice": "alloy", "format": "wav"}}, "unsupported_parameter", "audio"),
+        ({"image": {"size": "8x8"}}, "unsupported_parameter", "image"),
+        ({"image": {"size": "large"}}, "invalid_request", "image.size"),
+        ({"image": {"steps": 0}}, "invalid_request", "image.steps"),
         ({"prediction": {"type": "content"}}, "unsupported_parameter", "prediction"),
         ({"web_search_options": {}}, "unsupported_parameter", "web_search_options"),
         ({"verbosity": "low"}, "unsupported_parameter", "verbosity"),
@@ -108,13 +119,80 @@ def said(role: str, **rest: Any) -> dict[str, Any]:
             "stream_options.include_obfuscation",
         ),
         (said("assistant", tool_calls=[{"id": "1"}]), "unsupported_parameter", "messages[1].tool_calls"),
-        (said("assistant", content="x", audio={"id": "1"}), "unsupported_parameter", "messages[1].audio"),
+        (said("assistant", audio={"wat": "1"}), "unknown_parameter", "messages[1].audio.wat"),
         (said("assistant", content="x", function_call={}), "unsupported_parameter", "messages[1].function_call"),
     ],
 )
 def test_a_bad_request_is_refused_by_name(body: dict[str, Any], code: str, param: str) -> None:
     error = refusal(body)
     assert (error.code, error.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("part", "capability"),
+    [
+        ({"type": "image_url", "image_url": {"url": "data:,"}}, "image_in"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "audio_in"),
+        ({"type": "video_url", "video_url": {"url": "https://x/y"}}, "video_in"),
+        ({"type": "file", "file": {"file_id": "file-1"}}, "image_in"),
+    ],
+)
+def test_media_that_a_model_cannot_take_are_refused_by_capability_and_model(
+    part: dict[str, Any], capability: str
+) -> None:
+    error = refusal(said("user", content=[{"type": "text", "text": "look"}, part]))
+    assert (error.code, error.param) == ("unsupported_parameter", "messages[1].content[1]")
+    assert f"'{capability}'" in error.message
+    assert "'tiny'" in error.message
+
+
+OMNI = Manifest(
+    "omni",
+    MANIFEST.source,
+    MANIFEST.limits,
+    capabilities=("chat", "json", "logprobs", "image_in", "image_out", "speech_out"),
+    decoders={"audio": Decoder("hibari", voices=("heart",)), "image": Decoder("digits", begin="<", end=">")},
+    media=MediaLimits(items=2),
+)
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "heart", "format": "wav"}}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"modalities": ["text", "audio"]}, "missing_parameter", "audio"),
+        ({"modalities": ["audio"], "audio": SPOKEN["audio"]}, "invalid_request", "modalities"),
+        ({"modalities": ["image"]}, "invalid_request", "modalities"),
+        ({"audio": SPOKEN["audio"]}, "invalid_request", "audio"),
+        (SPOKEN | {"audio": {"voice": "nobody", "format": "wav"}}, "invalid_request", "audio.voice"),
+        (SPOKEN | {"audio": {"voice": "heart", "format": "ogg"}}, "invalid_request", "audio.format"),
+        (SPOKEN | {"stream": True}, "invalid_request", "audio.format"),
+        ({"image": {"size": "4x8"}}, "invalid_request", "image.size"),
+        (said("user", content=[PICTURE] * 3), "media_too_many", "messages[1].content[2]"),
+    ],
+)
+def test_what_an_omni_model_cannot_give_is_refused_too(body: dict[str, Any], code: str, param: str) -> None:
+    error = refusal(body, OMNI)
+    assert (error.code, error.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SPOKEN,
+        SPOKEN | {"audio": {"voice": "alloy", "format": "mp3"}},  # OpenAI's names are the model's first voice
+        SPOKEN | {"audio": {"voice": {"id": "heart"}, "format": "pcm16"}, "stream": True},
+        {"modalities": ["text", "image"], "image": {"size": "64x48", "steps": 3, "response_format": "b64_json"}},
+        {"image": {"size": "auto"}},
+        said("user", content=[PICTURE, {"type": "text", "text": "a"}, PICTURE]),
+        said("assistant", content=None, audio={"id": "audio_1", "transcript": "a", "data": "", "expires_at": 1}),
+    ],
+)
+def test_what_an_omni_model_can_do_passes(body: dict[str, Any]) -> None:
+    request = decode.chat_request(msgspec.json.encode({"model": "omni", "messages": [USER]} | body), "")
+    admit.check(request, OMNI, VOCAB)
+    capabilities.check(request, capabilities.items_of(request.messages), OMNI)
 
 
 @pytest.mark.parametrize(
