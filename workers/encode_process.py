@@ -23,7 +23,6 @@ from topics.send_generate import GenerateSender
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
-from workers import media
 from workers.encode_flights import Flights, Sieve
 from workers.encode_languages import languages
 from workers.encode_work import EncodeWork, Joiner
@@ -31,6 +30,7 @@ from workers.encoder import EncoderEngine
 from workers.encoders import Encoders
 from workers.engines import media_catalog
 from workers.engines.sim_encoder import SimEncoder
+from workers.media import Decoders
 from workers.options import EncodeOptions
 from workers.pool_process import Surroundings
 from workers.pool_process import serve as serve_pool
@@ -65,13 +65,14 @@ class EncodeTrade:
             around.metrics,
             around.clock,
         )
+        self._decoders = Decoders(THREADS)
         self._flights = Flights(
             f"{settings.worker_name}/{uuid.uuid4().hex}",
             self._encoders,
             self._artifacts,
             self._notes,
             around.blobs,
-            media.decode,
+            self._decoders.decode,
             around.metrics,
             max_tries=settings.max_attempts,
             items=ITEMS,
@@ -109,6 +110,7 @@ class EncodeTrade:
     async def close(self) -> None:
         await self._flights.close()
         self._encoders.close()
+        await asyncio.to_thread(self._decoders.close)
 
     async def _listen(self, model: str) -> None:
         async for signal in RedisSignals(self._around.redis).listen(model):
