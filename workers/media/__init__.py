@@ -1,1 +1,6 @@
-"""Bytes to what a model sees or hears, and back. Other modules here know of no queue, store or engine."""
+"""Bytes to what a model sees or hears, and back. Nothing here knows of a queue, a store or an engine."""
+
+from workers.media.read import decode
+from workers.media.sandbox import Decoders
+
+__all__ = ["Decoders", "decode"]

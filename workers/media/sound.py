@@ -1,6 +1,7 @@
 """Sound, alone or of a video: bytes to 16 kHz mono, as heard through one loudspeaker."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import av
 import numpy as np
@@ -173,20 +174,22 @@ def _samples(frame: AudioFrame) -> Pcm:
 
 def _folded(frame: AudioFrame, rows: int) -> Pcm:
     """A frame of any layout and sample width as `rows` channels (2: left and right) of floats."""
-    samples = frame.to_ndarray()
+    samples: NDArray[Any] = frame.to_ndarray()
     if not frame.format.is_planar:
         samples = samples.reshape(-1, frame.layout.nb_channels).T
-    pcm: Pcm
-    if samples.dtype == np.uint8:
-        pcm = (samples.astype(np.float32) - 128) / 128
-    elif samples.dtype.kind == "i":
-        pcm = samples.astype(np.float32) / np.float32(1 << (8 * samples.dtype.itemsize - 1))
-    else:
-        pcm = np.asarray(np.nan_to_num(samples, nan=0.0).clip(-_LOUDEST, _LOUDEST), np.float32)
+    pcm = _floats(samples)
     if len(pcm) == 1:
         return np.repeat(pcm, rows, axis=0)
     pair = pcm if len(pcm) == 2 else _shares(frame.layout) @ pcm
     return np.ascontiguousarray(pair if rows == 2 else pair.mean(axis=0, keepdims=True))
+
+
+def _floats(samples: NDArray[Any]) -> Pcm:
+    if samples.dtype == np.uint8:
+        return (samples.astype(np.float32) - 128) / 128
+    if samples.dtype.kind == "i":
+        return samples.astype(np.float32) / np.float32(1 << (8 * samples.dtype.itemsize - 1))
+    return np.nan_to_num(samples, nan=0.0).clip(-_LOUDEST, _LOUDEST).astype(np.float32)
 
 
 # How much of a loudspeaker goes to the left and to the right (ITU-R BS.775, and its like for more of them). The
