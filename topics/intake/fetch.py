@@ -44,12 +44,12 @@ class FetchLimits(msgspec.Struct, frozen=True):
 class Fetcher:
     """At most `concurrency` URLs at once; the others wait, as long as one may take."""
 
-    def __init__(self, places: Places, resolver: Resolver, limits: FetchLimits) -> None:
+    def __init__(self, places: Places, resolver: Resolver, limits: FetchLimits, tls: ssl.SSLContext) -> None:
         self._places = places
         self._resolver = resolver
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.concurrency)
-        self._tls = ssl.create_default_context()
+        self._tls = tls
 
     @asynccontextmanager
     async def opened(self, url: str, most_bytes: int) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -1,5 +1,7 @@
 """Media intake as the settings say."""
 
+import ssl
+
 from infra.clock import Clock
 from infra.file_records import FileRecords
 from infra.ports import Blobs
@@ -19,4 +21,5 @@ def from_settings(settings: Settings, blobs: Blobs, records: FileRecords, clock:
         settings.max_file_bytes, settings.file_ttl_s, settings.upload_timeout_s, settings.media_concurrency
     )
     uploads = Uploads(blobs, records, clock, upload_limits)
-    return Intake(blobs, Fetcher(places, SystemResolver(), fetch_limits), uploads)
+    fetcher = Fetcher(places, SystemResolver(), fetch_limits, ssl.create_default_context())
+    return Intake(blobs, fetcher, uploads)

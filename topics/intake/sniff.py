@@ -45,6 +45,7 @@ _BEGINNINGS: tuple[tuple[bytes, MediaType], ...] = (
     (b"MM\0*", _image("tiff")),
     (b"\0\0\0\x0cjP  \r\n\x87\n", _image("jp2")),
     (b"fLaC", _audio("flac")),
+    (b"riff\x2e\x91\xcf\x11", _audio("x-w64")),
     (b"#!AMR-WB\n", _audio("amr-wb")),
     (b"#!AMR\n", _audio("amr")),
     (b".snd", _audio("basic")),
@@ -162,7 +163,8 @@ def _framed(head: bytes) -> MediaType | None:
         length = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5 if len(head) > 6 else 0
         return _audio("aac") if length > 6 and _again(head, length) else None
     version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
-    if version == 1 or layer == 0 or bitrate == 15 or rate == 3:  # reserved values
+    # Reserved values; and layer I, which nobody writes, and whose bytes begin much text in UTF-16.
+    if version == 1 or layer in (0, 3) or bitrate == 15 or rate == 3:
         return None
     at = head.find(head[:2], _SHORTEST_FRAME_BYTES)
     return _audio("mpeg") if at > 0 and _again(head, at) else None

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import errno
+import functools
 import gzip
 import ipaddress
 import re
@@ -45,6 +46,12 @@ TELLTALE = re.compile(
 )
 
 
+@functools.cache
+def trusting_the_usual() -> ssl.SSLContext:
+    """As the settings make it; reading all the certificates takes 0.1 s."""
+    return ssl.create_default_context()
+
+
 class Desk:
     """An intake that may go to one local server, and its parts."""
 
@@ -56,8 +63,8 @@ class Desk:
         self.names = Names(names or {})
         self.uploads = Uploads(self.blobs, MemoryFileRecords(clock), clock, UploadLimits(100_000, 60, 5, 8))
         limits = FetchLimits(TIMEOUT_S, max_redirects=3, concurrency=slots)
-        fetcher = Fetcher(Places(True, allowed), self.names, limits)
-        self.intake = Intake(self.blobs, fetcher, self.uploads)
+        self.fetcher = Fetcher(Places(True, allowed), self.names, limits, trusting_the_usual())
+        self.intake = Intake(self.blobs, self.fetcher, self.uploads)
 
     async def take(self, source: Source | str, kind: MediaKind | None = "image") -> Taken:
         source = Link(source) if isinstance(source, str) else source
@@ -295,7 +302,7 @@ async def test_name_that_turns_private_between_two_hops_is_refused_at_the_second
 
 
 async def test_connection_can_only_go_where_was_checked() -> None:
-    connector = fetch._pinned([ipaddress.ip_address("127.0.0.1")], ssl.create_default_context())
+    connector = fetch._pinned([ipaddress.ip_address("127.0.0.1")], trusting_the_usual())
     async with connector, aiohttp.ClientSession(connector=connector) as session:
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await session.get("http://127.0.0.2:9/")
@@ -382,14 +389,31 @@ async def test_the_item_at_fault_is_named_and_the_others_are_stopped() -> None:
         assert time.monotonic() - began_s < TIMEOUT_S
 
 
-async def test_more_urls_than_slots_wait_and_are_told_when_it_takes_too_long() -> None:
-    async with Web({"/slow": dripping(OK + b"\r\n" + PNG, b".", 0.05), "/a": page(PNG)}).listening() as web:
-        desk = Desk([f"127.0.0.1:{web.port}"], slots=1)
-        slow = asyncio.create_task(desk.refusal(f"{web.url}/slow"))
+async def test_more_urls_than_slots_wait_for_their_turn() -> None:
+    go_on = asyncio.Event()
+
+    async def waiting(writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        await page(PNG)(writer)
+
+    async with Web({"/a": waiting, "/b": page(PNG)}).listening() as web:
+        allowed = [f"127.0.0.1:{web.port}"]
+        desk = Desk(allowed, slots=1)
+        both = asyncio.gather(desk.take(f"{web.url}/a"), desk.take(f"{web.url}/a"))
         await until(lambda: bool(web.asked))
-        # Waits as long as one fetch may take: long enough for this one.
-        assert (await desk.take(f"{web.url}/a")).kind == "image"
-        assert (await slow).code == "media_unreachable"
+        # As long as this takes, the second could have come.
+        await Desk(allowed).take(f"{web.url}/b")
+        assert [head.split(" ")[1] for head in web.asked] == ["/a", "/b"]
+        go_on.set()
+        assert len(await both) == 2
+
+
+async def test_url_that_gets_no_turn_is_told_to_come_back() -> None:
+    desk = Desk([], slots=1)
+    async with desk.fetcher._slot():
+        with pytest.raises(TriptychError) as caught:
+            await desk.take("http://93.184.215.14/")
+    assert (caught.value.code, caught.value.retry_after_s) == ("overloaded", 1)
 
 
 async def test_others_go_on_while_strangers_dawdle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +429,7 @@ async def test_others_go_on_while_strangers_dawdle(monkeypatch: pytest.MonkeyPat
         desk = Desk([f"127.0.0.1:{web.port}"])
         resolver = SystemResolver()
         places = Places(True, [f"127.0.0.1:{web.port}"])
-        desk.intake._fetcher = Fetcher(places, resolver, FetchLimits(TIMEOUT_S, 3, 32))
+        desk.intake._fetcher = Fetcher(places, resolver, FetchLimits(TIMEOUT_S, 3, 32), trusting_the_usual())
         taking = [
             *(desk.take(f"http://hanging{number}.test/") for number in range(8)),
             *(desk.take(f"{web.url}/slow") for _ in range(8)),
