@@ -9,9 +9,9 @@ from infra.metrics import Metrics
 from schemas.errors import TriptychError
 from schemas.jobs import DecodeJob
 from schemas.media import DecoderKind, ImageOptions
-from workers import decode_write as write
 from workers.decode_step import Going, Product, Step
 from workers.decoder import CannotDecode, Drawn, PictureEngine, Stopped
+from workers.media import write
 
 # How long the first job of a batch waits for company.
 GATHER_S = 0.02

@@ -10,9 +10,9 @@ from infra.metrics import Metrics
 from schemas.errors import TriptychError
 from schemas.jobs import DecodeJob
 from schemas.media import AudioFormat, DecoderKind, SpeechOptions
-from workers import decode_write as write
 from workers.decode_step import Going, Product, Step
 from workers.decoder import CannotDecode, SpeechEngine, Spoken
+from workers.media import write
 from workers.sentences import sentences
 
 # A long text does not keep a short one waiting for longer than a few sentences take.

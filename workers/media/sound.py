@@ -185,11 +185,12 @@ def _folded(frame: AudioFrame, rows: int) -> Pcm:
 
 
 def _floats(samples: NDArray[Any]) -> Pcm:
+    pcm: Pcm = np.nan_to_num(samples.astype(np.float32), nan=0.0).clip(-_LOUDEST, _LOUDEST)
     if samples.dtype == np.uint8:
-        return (samples.astype(np.float32) - 128) / 128
-    if samples.dtype.kind == "i":
-        return samples.astype(np.float32) / np.float32(1 << (8 * samples.dtype.itemsize - 1))
-    return np.nan_to_num(samples, nan=0.0).clip(-_LOUDEST, _LOUDEST).astype(np.float32)
+        pcm = (pcm - np.float32(128)) / np.float32(128)
+    elif samples.dtype.kind == "i":
+        pcm = pcm / np.float32(1 << (8 * samples.dtype.itemsize - 1))
+    return pcm
 
 
 # How much of a loudspeaker goes to the left and to the right (ITU-R BS.775, and its like for more of them). The
