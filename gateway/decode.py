@@ -44,7 +44,7 @@ def json_body(body: bytes, content_type: str, decoder: msgspec.json.Decoder[T]) 
         raise TriptychError("invalid_json", "The request body is nested too deeply.") from error
 
 
-def texts(given: Mapping[str, str], into: type[T]) -> T:
+def texts(given: Mapping[str, object], into: type[T]) -> T:
     """Form fields or a query, whose values are all text; raises TriptychError as `json_body` does."""
     try:
         return msgspec.convert(dict(given), into, strict=False)

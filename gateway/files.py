@@ -96,10 +96,11 @@ class Files:
         async with self._uploads.receiving(), aclosing(request.stream()) as body:
             sent = await form.read(body, content_type, self._uploads.store)
         fields = decode.texts(sent.fields, _Fields)
-        if sent.blob is None:
+        if not sent.files:
             raise TriptychError("missing_parameter", "Missing required parameter: 'file'.", param="file")
-        name, ttl_s = sent.filename[-MOST_FILENAME_CHARS:], self._ttl_s(fields.seconds)
-        return file_object(await self._uploads.register(sent.blob, name, fields.purpose, _owner(request), ttl_s))
+        file, ttl_s = sent.files[0], self._ttl_s(fields.seconds)
+        name = file.filename[-MOST_FILENAME_CHARS:]
+        return file_object(await self._uploads.register(file.blob, name, fields.purpose, _owner(request), ttl_s))
 
     async def _announced(self, request: AnyRequest) -> FileObject:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _upload)

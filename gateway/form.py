@@ -19,16 +19,31 @@ Keep = Callable[[AsyncIterator[bytes]], Awaitable[BlobRef]]
 Events: TypeAlias = AsyncGenerator[MultipartSegment | bytes | bytearray | None]
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """A file of a form, in the store now."""
+
+    filename: str
+    blob: BlobRef
+
+
 class Form(msgspec.Struct):
-    """What came: `blob` and `filename` are of the field "file"."""
+    """What came. Of a field that came several times `fields` has the last value, `lists` has all."""
 
     fields: dict[str, str] = {}
-    filename: str = ""
-    blob: BlobRef | None = None
+    lists: dict[str, list[str]] = {}
+    files: list[Sent] = []
 
 
-async def read(body: AsyncIterator[bytes], content_type: str, keep: Keep) -> Form:
-    """Read all of it; `keep` stores the file.
+class Rules(msgspec.Struct, frozen=True):
+    """What a form may hold: which of its fields are files, and how much of everything."""
+
+    file_fields: tuple[str, ...] = (FILE_FIELD,)
+    most_files: int = 1
+    most_field_bytes: int = MOST_FIELD_BYTES
+
+
+async def read(body: AsyncIterator[bytes], content_type: str, keep: Keep, rules: Rules = Rules()) -> Form:  # noqa: B008  # frozen
+    """Read all of it; `keep` stores each file.
 
     Raises:
         TriptychError: invalid_request, when it is no such form; and what `keep` raises.
@@ -38,26 +53,26 @@ async def read(body: AsyncIterator[bytes], content_type: str, keep: Keep) -> For
         async with aclosing(_events(body, _boundary(content_type))) as events:
             async for event in events:
                 if isinstance(event, MultipartSegment):
-                    await _take(form, event, events, keep)
+                    await _take(form, event, events, keep, rules)
     except MultipartError as error:
         raise TriptychError("invalid_request", f"The body is no valid multipart/form-data: {error}.") from error
     return form
 
 
-async def _take(form: Form, segment: MultipartSegment, events: Events, keep: Keep) -> None:
-    content = _content(events)
-    if segment.name == FILE_FIELD:
-        if form.blob is not None:
-            raise TriptychError("invalid_request", "One request uploads one file.", param=FILE_FIELD)
-        form.filename = segment.filename or FILE_FIELD
-        form.blob = await keep(content)
+async def _take(form: Form, segment: MultipartSegment, events: Events, keep: Keep, rules: Rules) -> None:
+    content, name = _content(events), segment.name or ""
+    if name in rules.file_fields:
+        if len(form.files) == rules.most_files:
+            raise TriptychError("invalid_request", f"At most {rules.most_files} files in one request.", param=name)
+        form.files.append(Sent(segment.filename or name, await keep(content)))
         return
     value = b""
     async for chunk in content:
         value += chunk
-        if len(value) > MOST_FIELD_BYTES:
-            raise TriptychError("invalid_request", "A form field is too long.", param=segment.name)
-    form.fields[segment.name or ""] = value.decode("utf-8", "replace")
+        if len(value) > rules.most_field_bytes:
+            raise TriptychError("invalid_request", "A form field is too long.", param=name)
+    form.fields[name] = value.decode("utf-8", "replace")
+    form.lists.setdefault(name, []).append(form.fields[name])
 
 
 async def _events(body: AsyncIterator[bytes], boundary: str) -> Events:
