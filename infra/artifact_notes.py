@@ -30,6 +30,10 @@ class RedisArtifactNotes:
         async with answered():
             await self._redis.set(keys.note(artifact), note, px=keys.NOTE_TTL_MS)
 
+    async def drop(self, artifact: str) -> None:
+        async with answered():
+            await self._redis.delete(keys.note(artifact))
+
     async def take_off(self, artifact: str, maker: str) -> int:
         return int(await self._take_off(_flight(artifact), [maker, self._flight_ttl_ms, keys.TRIES_TTL_MS]))
 

@@ -19,6 +19,10 @@ class ArtifactNotes(Protocol):
         """Kept for a while."""
         ...
 
+    async def drop(self, artifact: str) -> None:
+        """Its object has turned out to be gone: whoever asks next shall look at the store. Harmless when absent."""
+        ...
+
     async def take_off(self, artifact: str, maker: str) -> int:
         """Begin to make it, if nobody else who lives does: which try this is, counting those whose maker died. Or 0.
 

@@ -29,6 +29,9 @@ class MemoryArtifactNotes:
     async def put(self, artifact: str, note: bytes) -> None:
         self._notes[artifact] = note
 
+    async def drop(self, artifact: str) -> None:
+        self._notes.pop(artifact, None)
+
     async def take_off(self, artifact: str, maker: str) -> int:
         holder = self._holder(artifact)
         if holder not in (None, maker):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from itertools import pairwise
 
+from infra.artifact_ports import ArtifactNotes
 from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
 from schemas.media import Artifact, Embeds
@@ -21,9 +22,10 @@ log = logging.getLogger(__name__)
 class Assembly:
     """Makes the prompts of one engine whole."""
 
-    def __init__(self, engine: Engine, artifacts: ArtifactCache) -> None:
+    def __init__(self, engine: Engine, artifacts: ArtifactCache, notes: ArtifactNotes) -> None:
         self._engine = engine
         self._artifacts = artifacts
+        self._notes = notes
 
     async def rows(self, job: GenerateJob) -> list[Rows]:
         """Of all its embeds, in order of their offsets; none for a prompt of tokens alone.
@@ -54,12 +56,20 @@ class Assembly:
             found = await self._artifacts.get(one.artifact)
             _check_fit(one, found.artifact, shape)
         except KeyError as error:
+            await self._drop_note(one.artifact)
             text = "what was made of a media item is no longer stored; please send the request again"
             raise TriptychError("artifact_missing", text) from error
         except ValueError as error:
             log.error("artifact %s: %s", one.artifact, error)
             raise TriptychError("internal", "what was made of a media item cannot be used") from error
         return Rows(one.offset, one.length, found.artifact.width, found.artifact.dtype, found.rows, one.digest)
+
+    async def _drop_note(self, artifact: str) -> None:
+        """So that the same request, sent again, finds out that it must be made anew."""
+        try:
+            await self._notes.drop(artifact)
+        except ConnectionError as error:
+            log.warning("the note of %s, which is gone, stays for a while: %s", artifact, error)
 
 
 def check(embeds: Sequence[Embeds], prompt_ids: Sequence[int], shape: EmbedsShape) -> None:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from infra import redis_client
+from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
 from infra.health_server import HealthServer
@@ -138,7 +139,7 @@ class LlmProcess:
     def _assembly(self) -> Assembly:
         most_bytes = self._settings.artifact_cache_bytes
         cache = ArtifactCache(self._blobs, most_bytes, self._manifest.id, self._metrics, self._clock)
-        return Assembly(self._engine, cache)
+        return Assembly(self._engine, cache, RedisArtifactNotes(self._redis))
 
     def _handoff(self, consumer: PartitionConsumer) -> HandOff:
         steerer = Steerer(self._index, parse_policy(self._settings.steering), random.Random())

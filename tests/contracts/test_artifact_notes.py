@@ -38,6 +38,14 @@ async def test_notes_are_found_in_the_order_asked_for(notes: ArtifactNotes, key:
     assert await notes.get([]) == []
 
 
+async def test_a_note_of_what_is_gone_is_dropped(notes: ArtifactNotes, key: str) -> None:
+    await notes.put(f"{key}/a", b"A")
+    await notes.put(f"{key}/b", b"B")
+    await notes.drop(f"{key}/a")
+    await notes.drop(f"{key}/a")
+    assert await notes.get([f"{key}/a", f"{key}/b"]) == [None, b"B"]
+
+
 async def test_one_maker_at_a_time(notes: ArtifactNotes, key: str) -> None:
     assert await notes.take_off(key, "alice") == 1
     assert await notes.take_off(key, "bob") == 0

@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from infra import keys, model_files
 from infra.clock import SystemClock
 from infra.memory import MemoryBlobs
+from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from infra.prefix_index import PrefixIndex
@@ -87,7 +88,8 @@ class World:
         self.metrics = Metrics()
         self.blobs = MemoryBlobs()
         clock = SystemClock()
-        self.assembly = Assembly(engine, ArtifactCache(self.blobs, 64 << 20, manifest.id, self.metrics, clock))
+        cache = ArtifactCache(self.blobs, 64 << 20, manifest.id, self.metrics, clock)
+        self.assembly = Assembly(engine, cache, MemoryArtifactNotes(clock))
         files = model_files.read(path)
         self.tokenizer = Tokenizer.from_file(str(files.tokenizer_json))
         with safe_open(path / "model.safetensors", "np") as weights:

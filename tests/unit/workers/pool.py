@@ -10,6 +10,7 @@ import msgspec
 from infra.clock import SystemClock
 from infra.lifecycle import Life
 from infra.memory import MemoryBlobs, MemoryHub, MemoryResults, MemorySignals
+from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from infra.ports import Blobs, Incarnation
 from schemas.events import Event
@@ -134,7 +135,8 @@ class Worker:
         self.reservations = Reservations(name, self._release, metrics)
         self.producer = producer or ListProducer()
         self.released: list[tuple[list[str], list[str]]] = []
-        assembly = Assembly(engine, ArtifactCache(blobs or MemoryBlobs(), 1 << 20, MODEL, metrics, SystemClock()))
+        cache = ArtifactCache(blobs or MemoryBlobs(), 1 << 20, MODEL, metrics, SystemClock())
+        assembly = Assembly(engine, cache, MemoryArtifactNotes(SystemClock()))
         attempts = Attempts(
             self.me,
             self.results,

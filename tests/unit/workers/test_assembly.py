@@ -9,6 +9,7 @@ import pytest
 
 from infra.clock import SystemClock
 from infra.memory import MemoryHub
+from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished
@@ -32,7 +33,8 @@ class World:
         self.store = Store()
         self.metrics = Metrics()
         self.cache = ArtifactCache(self.store, most_bytes, MODEL, self.metrics, SystemClock())
-        self.assembly = Assembly(engine or stub(), self.cache)
+        self.notes = MemoryArtifactNotes(SystemClock())
+        self.assembly = Assembly(engine or stub(), self.cache, self.notes)
 
     def figure(self, name: str) -> float:
         page = self.metrics.render().decode()
@@ -177,12 +179,15 @@ async def test_an_artifact_that_does_not_fit_is_our_fault_and_names_nothing_of_o
         assert fault.value.code == "internal" and "artifacts/" not in fault.value.message
 
 
-async def test_one_that_the_store_lost_is_worth_another_try() -> None:
+async def test_one_that_the_store_lost_is_worth_another_try_and_its_note_goes() -> None:
     world = World()
     kept = await world.store.add("a", 2)
+    for key in (kept.artifact, "artifacts/gone"):
+        await world.notes.put(key, b"note")
     with pytest.raises(TriptychError) as fault:
         await world.assembly.rows(prompt_with(kept, msgspec.structs.replace(kept, artifact="artifacts/gone")))
     assert fault.value.code == "artifact_missing" and fault.value.fault.retriable
+    assert await world.notes.get([kept.artifact, "artifacts/gone"]) == [b"note", None]
 
 
 class Pool(Worker):
