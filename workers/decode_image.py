@@ -140,6 +140,6 @@ class PictureMaker:
 
 
 async def _product(drawn: Drawn, options: ImageOptions) -> Product:
+    """In the size that was asked for, whatever the engine draws in."""
     data, media_type = await asyncio.to_thread(write.picture, drawn.rgb, options)
-    height, width = drawn.rgb.shape[:2]
-    return Product(data, media_type, SUFFIXES[options.format], width=width, height=height)
+    return Product(data, media_type, SUFFIXES[options.format], width=options.width, height=options.height)
