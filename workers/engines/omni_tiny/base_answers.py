@@ -9,7 +9,7 @@ from workers.engines.omni_tiny import wording
 from workers.engines.omni_tiny.lessons import Turn
 from workers.engines.omni_tiny.prompts import CLOSE, question
 
-ANSWER_TOKENS, BATCH = 32, 20
+ANSWER_TOKENS, BATCH = 40, 20
 
 
 def ask(model: Any, tokenizer: Any, say: Callable[[str], None]) -> dict[str, str]:

@@ -19,15 +19,21 @@ from workers.engines.omni_tiny.vision import DigitsVision
 
 BATCH = 24
 MAX_TOKENS = 32
+SHOWN = 128  # pixels; the side of pictures that are asked about
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A conversation to be answered; `rows` are those of its pictures, in order."""
+    """A conversation to be answered; `rows` are those of its pictures, in order.
+
+    `shift` puts them that many places beside their placeholders, to see that it shows.
+    """
 
     turns: Sequence[Turn]
     rows: Sequence[np.ndarray[Any, Any]] = ()
     system: str | None = None
+    shift: int = 0
 
 
 class Reader:
@@ -49,7 +55,7 @@ class Reader:
         seen = torch.zeros(len(asked), longest, dtype=torch.long)
         for line, (one, ids) in enumerate(zip(asked, prompts, strict=True)):
             filled = self._model.get_input_embeddings()(torch.tensor(ids)).detach()
-            inject(filled, ids, one.rows, self._placeholder)
+            inject(filled, ids, one.rows, self._placeholder, one.shift)
             embeds[line, -len(ids) :], seen[line, -len(ids) :] = filled, 1
         written = self._model.generate(
             inputs_embeds=embeds, attention_mask=seen, do_sample=False, max_new_tokens=MAX_TOKENS, pad_token_id=pad
@@ -83,13 +89,13 @@ def judge() -> Callable[[Sequence[data.Picture]], list[int]]:
 
 
 def read_digits(
-    reader: Reader, vision: DigitsVision, wordings: Sequence[str], size: int = 128
+    reader: Reader, vision: DigitsVision, wordings: Sequence[str], part: slice = EVERY
 ) -> list[tuple[int, str]]:
-    """(true digit, answer) for every held-out digit, each asked in one of the wordings (`{}` is the picture)."""
-    _, held_out = data.split()
-    rows = vision.encode([data.to_picture(image, size, size) for image in held_out.images])
+    """(true digit, answer) for held-out digits, asked in one wording after the other (with the picture in them)."""
+    held_out = data.split()[1]
+    rows = vision.encode([data.to_picture(image, SHOWN, SHOWN) for image in held_out.images[part]])
     asked = [Asked([Turn(wordings[place % len(wordings)], "")], [one]) for place, one in enumerate(rows)]
-    return list(zip(held_out.labels.tolist(), reader.answer(asked), strict=True))
+    return list(zip(held_out.labels[part].tolist(), reader.answer(asked), strict=True))
 
 
 def drawn_digits(reader: Reader, dit: DigitsDit, wordings: Sequence[str], steps: int = 25) -> list[tuple[int, int]]:

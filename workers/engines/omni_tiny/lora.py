@@ -19,7 +19,7 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy h
         self.b = nn.Parameter(torch.zeros(base.out_features, RANK))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        changed: torch.Tensor = self.base(x) + (x @ self.a.T) @ self.b.T
+        changed: torch.Tensor = self.base(x) + (x @ self.a.T.to(x.dtype)) @ self.b.T.to(x.dtype)
         return changed
 
 

@@ -47,9 +47,14 @@ def question(system: str | None, turns: Sequence[Turn], tokenizer: Any) -> list[
     return ids
 
 
-def inject(embeds: Any, ids: Sequence[int], rows: Sequence[np.ndarray[Any, Any]], placeholder: int) -> None:
-    """Put each picture's rows over its placeholders, in place; `embeds` is [len(ids), WIDTH]."""
-    places = [at for at, token in enumerate(ids) if token == placeholder]
+def inject(
+    embeds: Any, ids: Sequence[int], rows: Sequence[np.ndarray[Any, Any]], placeholder: int, shift: int = 0
+) -> None:
+    """Put each picture's rows over its placeholders, in place; `embeds` is [len(ids), WIDTH].
+
+    `shift`: so many places beside them, as a fault would.
+    """
+    places = [at + shift for at, token in enumerate(ids) if token == placeholder]
     if len(places) != ROWS * len(rows):
         raise ValueError(f"{len(places)} placeholders for {len(rows)} pictures of {ROWS} rows")
     if rows:

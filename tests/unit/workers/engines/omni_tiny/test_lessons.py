@@ -1,8 +1,6 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer
 
 from workers.engines.omni_tiny import prompts, vocabulary
 from workers.engines.omni_tiny.codes import ADDED_TOKENS, BEGIN, END, FIRST_CODE, PLACEHOLDER, Look, look
@@ -10,18 +8,6 @@ from workers.engines.omni_tiny.lessons import PICTURE_IN, Lesson, Teacher, Turn,
 from workers.engines.omni_tiny.vision import ROWS
 
 SEVEN = Look(7, 2, 0)
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> Tokenizer:
-    """Bytes for words: enough to see where things are."""
-    pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(pre.alphabet())
-    base = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
-    base.pre_tokenizer, base.decoder = pre, decoders.ByteLevel()
-    base.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    base.save(str(tmp_path / "tokenizer.json"))
-    return vocabulary.tokenizer(tmp_path)
 
 
 def _many(count: int = 600) -> list[Lesson]:
