@@ -10,10 +10,9 @@ import psutil
 from rich.table import Table
 from rich.text import Text
 
-from cli import models
 from cli.local import broker, kafka_jars, ports, probes, s3, state, valkey
 from cli.local.process import PartFailed
-from infra import manifests
+from infra import manifests, model_store, tesseract
 from infra import settings as config
 from infra.settings import Settings
 from schemas.manifest import Manifest
@@ -42,6 +41,7 @@ def examine(settings: Settings, home: Path, port: int) -> list[Finding]:
         apache(),
         *(installed(*one) for one in (("embedded broker", broker.tansu), ("valkey", valkey.binary), ("s3", s3.binary))),
         *(model(one, Path(settings.model_dir)) for one in _served(settings)),
+        *ocr(_served(settings)),
         memory(psutil.virtual_memory().available),
         disk(shutil.disk_usage(_existing(home)).free),
     ]
@@ -85,9 +85,20 @@ def installed(what: str, find: Callable[[], Path]) -> Finding:
 
 def model(manifest: Manifest, model_dir: Path) -> Finding:
     what = f"model {manifest.id}"
-    if models.present(manifest, model_dir):
+    if model_store.present(manifest, model_dir):
         return Finding(what, "ok", str(model_dir / manifest.id))
     return Finding(what, "note", "not on disk", f"triptych models pull {manifest.id} (`triptych up` does so too)")
+
+
+def ocr(served: list[Manifest]) -> list[Finding]:
+    """Whether Tesseract is there, if a served model reads what is written in pictures."""
+    readers = [one.id for one in served for encoder in one.encoders.values() if encoder.engine == "labels-ocr"]
+    if not readers:
+        return []
+    try:
+        return [Finding("Tesseract", "ok", tesseract.find())]
+    except tesseract.Unusable as error:
+        return [Finding("Tesseract", "problem", f"{error}; {', '.join(readers)} cannot see", tesseract.INSTALL)]
 
 
 def memory(available_bytes: int, workers: int = 2) -> Finding:

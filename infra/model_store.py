@@ -1,7 +1,8 @@
 """Model folders: fetched once, checked by hash, read by gateways and workers alike.
 
-`<model_dir>/<id>/` is a plain Hugging Face folder plus `triptych.json`, which says where it came from and the size and
-SHA-256 of each file. A folder is complete or absent: it is written under another name and renamed.
+`<model_dir>/<id>/` is a plain Hugging Face folder, `<model_dir>/weights/<name>-<digest>/` what an encoder or decoder
+needs; each with `triptych.json`, which says where it came from and the size and SHA-256 of each file. A folder is
+complete or absent: it is written under another name and renamed.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from infra import model_sources
+from infra import model_paths, model_sources
 from infra.model_sources import CannotFetch
 from schemas.manifest import Manifest, Source
 
@@ -35,29 +36,62 @@ class Record(msgspec.Struct, frozen=True):
     files: dict[str, StoredFile]
 
 
+class Folder(msgspec.Struct, frozen=True):
+    """One of the folders that a served model is made of. Two models may have one in common."""
+
+    path: Path
+    source: Source
+    base: Path | None = None  # of a delta: the folder that it changes
+
+
+def folders(manifest: Manifest, model_dir: Path) -> list[Folder]:
+    """What has to be on disk, in an order in which it can be made. Files that come with Triptych are not among it."""
+    llm = Folder(model_paths.of_llm(manifest, model_dir), manifest.source)
+    needed = [llm]
+    if manifest.source.base_source:
+        base = Folder(model_dir / manifest.source.base, manifest.source.base_source)
+        needed = [base, msgspec.structs.replace(llm, base=base.path)]
+    weights = {model_paths.of_weights(manifest, name, model_dir): one for name, one in manifest.weights.items()}
+    return needed + [Folder(path, one) for path, one in weights.items() if one.kind != "built-in"]
+
+
+def present(manifest: Manifest, model_dir: Path) -> bool:
+    """Whether all folders are there; their files are not looked at."""
+    return all((one.path / RECORD).is_file() for one in folders(manifest, model_dir))
+
+
 def pull(manifest: Manifest, model_dir: Path, progress: Progress, *, verify: bool = False) -> Path:
-    """The model's folder; fetched if it is missing, damaged or of another source than the manifest's.
+    """The folder of the model's LLM; it and those of all weights are fetched if they are missing, damaged or of another
+    source than the manifest's.
 
     A folder that is there is checked by file sizes, and with `verify` by full hashes. Blocks; safe to call from several
     processes at once.
 
     Raises:
-        CannotFetch: the source cannot be had, or is not what the manifest promises.
+        CannotFetch: a source cannot be had, or is not what the manifest promises.
     """
-    target = model_dir / manifest.id
-    model_dir.mkdir(parents=True, exist_ok=True)
-    with _only_one(model_dir / f".{manifest.id}.lock"):
-        if _intact(target, manifest.source, verify):
-            return target
-        with tempfile.TemporaryDirectory(dir=model_dir, prefix=f".{manifest.id}-") as scratch:
-            staging = Path(scratch) / manifest.id
+    for one in folders(manifest, model_dir):
+        _pull(one, progress, verify)
+    for source in manifest.weights.values():
+        if source.kind == "built-in":
+            model_sources.built_in(source)
+    return model_paths.of_llm(manifest, model_dir)
+
+
+def _pull(folder: Folder, progress: Progress, verify: bool) -> None:
+    target, parent = folder.path, folder.path.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(parent / f".{target.name}.lock"):
+        if _intact(target, folder.source, verify):
+            return
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{target.name}-") as scratch:
+            staging = Path(scratch) / target.name
             staging.mkdir()
-            model_sources.fetch(manifest.source, staging, Path(scratch), progress)
-            _write_record(staging, manifest.source, progress)
+            model_sources.fetch(folder.source, staging, Path(scratch), progress, folder.base)
+            _write_record(staging, folder.source, progress)
             if target.exists():
                 target.rename(Path(scratch) / "replaced")
             staging.rename(target)
-    return target
 
 
 def _intact(folder: Path, source: Source, verify: bool) -> bool:

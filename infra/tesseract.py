@@ -1,0 +1,58 @@
+"""Tesseract, which reads what is written in pictures: a program of its own, in a process of its own."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+LANGUAGES = ("kor", "eng")
+INSTALL = "install it: apt-get install tesseract-ocr tesseract-ocr-kor, or brew install tesseract tesseract-lang"
+START_TIMEOUT_S = 30.0
+# Two cores are shared by all stages: more threads of its own cost Tesseract more than they save.
+_ONE_THREAD = "OMP_THREAD_LIMIT=1"
+
+
+class Unusable(Exception):
+    """Tesseract or one of its languages is not installed; the message says which."""
+
+
+class Failed(Exception):
+    """It ended badly, or not in time; the message says how."""
+
+
+def find(languages: Sequence[str] = LANGUAGES) -> str:
+    """The path of the program.
+
+    Raises:
+        Unusable
+    """
+    program = shutil.which("tesseract")
+    if program is None:
+        raise Unusable("tesseract is not installed")
+    try:
+        listed = subprocess.run(
+            [program, "--list-langs"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=True
+        ).stdout.split()
+    except (subprocess.SubprocessError, OSError) as error:
+        raise Unusable(f"{program} does not run: {error}") from error
+    missing = [one for one in languages if one not in listed]
+    if missing:
+        raise Unusable(f"tesseract has no language {', '.join(missing)}")
+    return program
+
+
+def run(program: str, picture: bytes, arguments: Sequence[str], timeout_s: float) -> str:
+    """What it writes to its output about a picture file (PNG; TIFF for several).
+
+    Raises:
+        Failed
+    """
+    command = ["env", _ONE_THREAD, program, "stdin", "stdout", "-l", "+".join(LANGUAGES), *arguments]
+    try:
+        done = subprocess.run(command, input=picture, capture_output=True, timeout=timeout_s, check=True)
+    except subprocess.CalledProcessError as error:
+        raise Failed(
+            f"tesseract ended with {error.returncode}: {error.stderr[-200:].decode('utf-8', 'replace')}"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"tesseract took longer than {timeout_s:.0f} s") from error
+    return done.stdout.decode("utf-8", "replace")
