@@ -96,18 +96,19 @@ def _digest(content: Sequence[int]) -> bytes:
 def prompts(draw: st.DrawFn) -> tuple[GenerateJob, list[int]]:
     """A prompt of few different tokens, so that many share a beginning, with up to three items anywhere in it.
 
-    The first row of an item tells its digest, the others are often equal to each other.
+    The first row of an item tells its digest, the others are often equal to each other; of what kind it is, and so its
+    placeholder, goes with the digest.
     """
     ids: list[int] = []
     content: list[int] = []
     embeds: list[Embeds] = []
-    for number in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.integers(1, 3))):
         gap = draw(st.integers(0, 9))
         ids += [PLACEHOLDER if draw(st.integers(0, 9)) == 0 else 1 for _ in range(gap)]
         content += [0] * gap
         picture, length = draw(st.integers(1, 3)), draw(st.integers(1, 14))
         embeds.append(Embeds(len(ids), length, f"artifacts/{picture}.{length}", f"{picture}.{length}"))
-        ids += [PLACEHOLDER + number % 2] * length
+        ids += [PLACEHOLDER + picture % 2] * length
         content += [100 * picture + length, *[1 + picture % 2] * (length - 1)]
     tail = draw(st.integers(0, 9))
     ids += [2] * tail
