@@ -55,6 +55,8 @@ class Fetcher:
     async def opened(self, url: str, most_bytes: int) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of what the URL leads to, piece by piece. Time runs until the block is left.
 
+        A body that says beforehand that it has more than `most_bytes` is refused here; whoever reads it counts.
+
         Raises:
             MediaFault: media_refused, media_unreachable, media_unreadable, media_too_large; here or from the iterator.
             TriptychError: overloaded, when others keep all places taken.
@@ -63,7 +65,7 @@ class Fetcher:
             response = await self._follow(url, hop)
             if response.content_length is not None and response.content_length > most_bytes:
                 raise too_large(most_bytes)
-            async with aclosing(_body(response, most_bytes)) as body:
+            async with aclosing(_body(response)) as body:
                 yield body
 
     def close(self) -> None:
@@ -170,13 +172,9 @@ def _checked(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
     return response
 
 
-async def _body(response: aiohttp.ClientResponse, most_bytes: int) -> AsyncGenerator[bytes]:
-    read_bytes = 0
+async def _body(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     with _translated():
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
-            read_bytes += len(chunk)
-            if read_bytes > most_bytes:
-                raise too_large(most_bytes)
             yield chunk
 
 
