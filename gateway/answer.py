@@ -136,17 +136,19 @@ class Whole:
         body: Collector,
         on_first_token: Callable[[], None],
         extra_headers: Callable[[Finished], Headers],
+        media_type: bytes = b"application/json",
     ) -> None:
         self.last: Terminal | None = None
         self._send = send
         self._body = body
         self._on_first_token = on_first_token
         self._extra_headers = extra_headers
+        self._media_type = media_type
         self._waiting_for_first = True
 
     async def pass_on(self, stream: Stream) -> None:
         while self.last is None:
-            events = [await _first(stream), *stream.ready()]
+            events = [await next_of(stream), *stream.ready()]
             if self._waiting_for_first and _has_content(events):
                 self._waiting_for_first = False
                 self._on_first_token()
@@ -156,7 +158,7 @@ class Whole:
         if isinstance(self.last, Failed | Cancelled):
             raise errors.from_event(self.last)
         body = self._body.encode(self.last.usage)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers = [(b"content-type", self._media_type), (b"content-length", b"%d" % len(body))]
         await send_response(self._send, 200, headers + self._extra_headers(self.last), body)
 
     async def fail(self, error: TriptychError) -> None:
@@ -167,13 +169,14 @@ async def take(stream: Stream, within_s: float) -> list[Told]:
     """What has arrived: at least one event; nothing after `within_s` of silence."""
     try:
         async with asyncio.timeout(within_s):
-            first = await _first(stream)
+            first = await next_of(stream)
     except TimeoutError:
         return []
     return [first, *stream.ready()]
 
 
-async def _first(stream: Stream) -> Told:
+async def next_of(stream: Stream) -> Told:
+    """The next one. Raises TriptychError: internal, when there is none though the end has not been told."""
     try:
         return await stream.__anext__()
     except StopAsyncIteration:

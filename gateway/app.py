@@ -7,12 +7,16 @@ from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import decode, docs, errors, files, health, models, trail
+from gateway import decode, docs, errors, files, health, images, models, trail, transcriptions
+from gateway import speech as speaking
 from gateway.chat import Chat
-from gateway.desk import TIMEOUT_HEADER, Caller, Timeouts
+from gateway.desk import Timeouts
 from gateway.files import Files
 from gateway.health import Health
+from gateway.images import Images
 from gateway.request_ids import RequestIds
+from gateway.speech import Speech
+from gateway.transcriptions import Transcriptions
 from infra.metrics import Metrics
 from topics.intake.uploads import Uploads
 
@@ -30,6 +34,7 @@ EXPOSED_HEADERS = [
 
 def build(
     chat: Chat,
+    speech: Speech,
     uploads: Uploads,
     health_of: Health,
     metrics: Metrics,
@@ -39,6 +44,9 @@ def build(
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
     handlers = [*chat_routes(chat, timeouts), *models.routes(chat.desk.models), *trail.routes(chat.desk.trails)]
+    handlers += images.routes(Images(chat, uploads), timeouts)
+    handlers += speaking.routes(speech, timeouts)
+    handlers += transcriptions.routes(Transcriptions(chat.desk, chat.media, uploads), timeouts)
     handlers += files.routes(Files(uploads), uploads.limits.most_bytes)
     app = Litestar(
         [*handlers, *health.routes(health_of, metrics), *docs.routes()],
@@ -54,13 +62,8 @@ def build(
 def chat_routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/chat/completions")
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        headers = request.headers
-        asked = decode.chat_request(await request.body(), headers.get("content-type", ""))
-        caller = Caller(
-            request_id=request.state.request_id,
-            timeout_s=timeouts.read(headers.get(TIMEOUT_HEADER)),
-            traceparent=headers.get("traceparent", ""),
-        )
+        asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
+        caller = timeouts.caller(request)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             await chat.answer(asked, caller, receive, send)

@@ -46,6 +46,13 @@ def need(manifest: Manifest, capability: Capability, param: str) -> None:
         )
 
 
+def refuse(request: msgspec.Struct, fields: Sequence[str]) -> None:
+    """Raises TriptychError: unsupported_parameter, for the first of the fields that is set to anything."""
+    for name in fields:
+        if getattr(request, name) not in (None, "", []):
+            raise TriptychError("unsupported_parameter", f"Unsupported parameter: '{name}'.", param=name)
+
+
 def check(request: ChatRequest, items: Sequence[Item], manifest: Manifest) -> None:
     """Raises TriptychError: a 400 that names the parameter."""
     if items:

@@ -44,11 +44,18 @@ class Chat:
         exchange.answer = _answer(exchange, send)
         await self.desk.attend(exchange, receive)
 
-    def begin(self, request: ChatRequest, caller: Caller, prefix: str) -> "ChatExchange":
-        """Raises TriptychError: model_not_found or a 400."""
+    def begin(
+        self, request: ChatRequest, caller: Caller, prefix: str, items: Sequence[Item] | None = None
+    ) -> "ChatExchange":
+        """`items`: the media of the messages, where they have other names than their places in these.
+
+        Raises:
+            TriptychError: model_not_found or a 400.
+        """
         served = self.desk.models.get(request.model)
         admit.check(request, served.manifest, served.renderer.vocab_size)
-        items = capabilities.items_of(request.messages)
+        if items is None:
+            items = capabilities.items_of(request.messages)
         capabilities.check(request, items, served.manifest)
         return ChatExchange(self, served, request, items, caller, prefix)
 

@@ -6,8 +6,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
+from typing import Any
 
 import msgspec
+from litestar import Request
 from litestar.types import Receive
 
 from gateway import errors
@@ -36,6 +38,14 @@ _LAST_WORDS: Mapping[Cause, tuple[Code, str]] = {
 }
 
 
+class Caller(msgspec.Struct, frozen=True):
+    """What the HTTP request says beside its body."""
+
+    request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
+    timeout_s: float
+    traceparent: str = ""
+
+
 class Timeouts(msgspec.Struct, frozen=True):
     """How long a request may take: when its header does not say, and at most."""
 
@@ -59,13 +69,11 @@ class Timeouts(msgspec.Struct, frozen=True):
             )
         return seconds
 
-
-class Caller(msgspec.Struct, frozen=True):
-    """What the HTTP request says beside its body."""
-
-    request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
-    timeout_s: float
-    traceparent: str = ""
+    def caller(self, request: Request[Any, Any, Any]) -> Caller:
+        """Raises TriptychError: as `read`."""
+        headers = request.headers
+        timeout_s = self.read(headers.get(TIMEOUT_HEADER))
+        return Caller(request.state.request_id, timeout_s, headers.get("traceparent", ""))
 
 
 class Desk:

@@ -22,6 +22,7 @@ Events: TypeAlias = AsyncGenerator[MultipartSegment | bytes | bytearray | None]
 class Sent(msgspec.Struct, frozen=True):
     """A file of a form, in the store now."""
 
+    field: str
     filename: str
     blob: BlobRef
 
@@ -59,12 +60,17 @@ async def read(body: AsyncIterator[bytes], content_type: str, keep: Keep, rules:
     return form
 
 
+def values(form: Form) -> dict[str, object]:
+    """The fields by their names; those whose names end in [] are lists."""
+    return {name.removesuffix("[]"): all_ if name.endswith("[]") else all_[-1] for name, all_ in form.lists.items()}
+
+
 async def _take(form: Form, segment: MultipartSegment, events: Events, keep: Keep, rules: Rules) -> None:
     content, name = _content(events), segment.name or ""
     if name in rules.file_fields:
         if len(form.files) == rules.most_files:
             raise TriptychError("invalid_request", f"At most {rules.most_files} files in one request.", param=name)
-        form.files.append(Sent(segment.filename or name, await keep(content)))
+        form.files.append(Sent(name, segment.filename or name, await keep(content)))
         return
     value = b""
     async for chunk in content:

@@ -20,6 +20,7 @@ from gateway.media import Media
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
+from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
 from infra import manifests, model_files, model_paths, redis_client
@@ -108,11 +109,15 @@ class GatewayProcess:
         )
         artifacts = Artifacts(self._blobs, RedisArtifactNotes(self._redis))
         media = Media(self._intake, artifacts, self._producer)
-        chat = Chat(desk, media, Delivery(self._blobs), Transcripts(self._blobs, self._clock))
+        delivery = Delivery(self._blobs)
+        chat = Chat(desk, media, delivery, Transcripts(self._blobs, self._clock))
+        speech = Speech(desk, delivery, self._producer)
         health = Health(self._services(), self._models.pools(), self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
-        return app.build(chat, self._intake.uploads, health, metrics, timeouts, settings.max_body_bytes, origins)
+        return app.build(
+            chat, speech, self._intake.uploads, health, metrics, timeouts, settings.max_body_bytes, origins
+        )
 
     def _served(self, manifest: Manifest, pools: dict[str, Pool]) -> Served:
         files = model_files.read(model_paths.of_llm(manifest, Path(self._settings.model_dir)))

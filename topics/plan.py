@@ -77,8 +77,8 @@ def speech(head: Head, manifest: Manifest, text: str, options: SpeechOptions) ->
     return DecodeJob(head, f"{manifest.id}/audio", options, text=text)
 
 
-def image_options(request: ChatRequest) -> ImageOptions:
-    """Raises TriptychError: invalid_request, when the size is out of range."""
+def image_options(request: ChatRequest, param: str = "image.size") -> ImageOptions:
+    """Raises TriptychError: invalid_request, about `param`, when the size is out of range."""
     asked = request.image or ImageOut()
     default = ImageOptions()
     given = {
@@ -96,8 +96,7 @@ def image_options(request: ChatRequest) -> ImageOptions:
     try:
         return msgspec.convert({"type": "image"} | msgspec.structs.asdict(default) | known, ImageOptions)
     except msgspec.ValidationError as error:
-        message = f"Invalid value for 'image.size': {error}."
-        raise TriptychError("invalid_request", message, param="image.size") from error
+        raise TriptychError("invalid_request", f"Invalid value for '{param}': {error}.", param=param) from error
 
 
 def _speech_options(request: ChatRequest, voice: str) -> SpeechOptions:

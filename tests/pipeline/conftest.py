@@ -21,6 +21,7 @@ from gateway.media import Media
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
+from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
 from infra.clock import SystemClock
@@ -80,9 +81,12 @@ class Gateway:
         self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
         delivery = Delivery(self.blobs)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
+        speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.life)
-        self.app = app.build(self.chat, self.uploads, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"])
+        self.app = app.build(
+            self.chat, speech, self.uploads, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"]
+        )
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []
 

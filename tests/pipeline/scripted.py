@@ -198,7 +198,8 @@ class ScriptedEncoder:
     def __init__(self, pool: ScriptedPool, blobs: MemoryBlobs, notes: MemoryArtifactNotes, language: Language) -> None:
         self._pool = pool
         self._artifacts = Artifacts(blobs, notes)
-        self._language = language
+        self.language = language
+        self._joined: set[str] = set()
         self.made: list[str] = []  # artifact keys
         self.of: Callable[[EncodeJob], Artifact] = self.describe
 
@@ -208,11 +209,15 @@ class ScriptedEncoder:
 
     async def __call__(self, run: Run) -> None:
         job = run.encode
-        await self._artifacts.store(job.slot.artifact, self.of(job))
+        artifact = self.of(job)
+        await self._artifacts.store(job.slot.artifact, artifact, bytes(4 * artifact.rows * artifact.width))
         self.made.append(job.slot.artifact)
         found = [one for one in await self._artifacts.lookup(job.slots) if one is not None]
-        if len(found) == len(job.slots) and job.draft is not None and job.room is not None:
-            joined = assemble(job.draft, job.slots, found, job.room, self._language)
+        if job.head.request_id in self._joined or job.draft is None or job.room is None:
+            return
+        if len(found) == len(job.slots):
+            self._joined.add(job.head.request_id)
+            joined = assemble(job.draft, job.slots, found, job.room, self.language)
             await self._pool.send(f"generate.{job.head.model}", joined, partition=0)
 
 
