@@ -112,6 +112,18 @@ async def test_cancelling_a_request_cancels_what_is_a_part_of_it_running_or_queu
     assert isinstance(one.events("q.1.0.0")[-1], Finished)
 
 
+async def test_what_is_cancelled_while_it_waits_ends_though_all_slots_are_taken() -> None:
+    async with Decoder(painter=SimPainter(batch=1)).running() as one:
+        busy = [one.put(picture(head(f"busy{number}"), steps=100)) for number in range(2)]
+        waiting = one.put(picture(head("waits")))
+        await until(lambda: bool(one.events("busy0")))
+        await one.results.cancel(MODEL, "waits", "")
+        one.work.cancel("waits", "")
+        await asyncio.wait_for(waiting, 0.5)
+        assert [type(event) for event in one.events("waits")] == [Cancelled]
+        assert not any(task.done() for task in busy)
+
+
 async def test_a_part_whose_request_was_cancelled_before_it_came_is_not_made() -> None:
     async with Decoder(painter=SimPainter()).running() as one:
         await one.results.cancel(MODEL, "p", "")

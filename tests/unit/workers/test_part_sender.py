@@ -5,7 +5,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from infra.memory import MemoryHub
+from infra.clock import SystemClock
+from infra.memory import MemoryHub, MemoryResults
+from infra.ports import Incarnation
 from schemas.errors import TriptychError
 from schemas.events import Event, Failed, Finished, Part, Token
 from schemas.jobs import DecodeJob, GenerateJob
@@ -16,6 +18,9 @@ from tests.waiting import until
 from topics.bus import Position
 from workers.engine import Delta, End, Rows, Step
 from workers.engines.stub import StubEngine
+from workers.outbox import Account, Outbox
+from workers.outputs import Piece
+from workers.part_sender import PartSender
 
 PICTURE = Output("m/image", ImageOptions(seed=3), 100, 101, 110, 119)
 SENTENCES = Output("m/audio", SpeechOptions(chunked=True))
@@ -74,32 +79,41 @@ async def test_a_picture_becomes_a_part_and_a_job_of_its_own() -> None:
     assert isinstance(events[-1], Finished)
 
 
-class _Watching(ListProducer):
-    """Looks whether the part is stored when the job comes."""
+async def test_the_job_is_sent_when_the_part_is_stored_and_not_before() -> None:
+    results, producer = MemoryResults(MemoryHub()), ListProducer()
+    outbox, parent = Outbox(results), asking("a", PICTURE)
+    me = Incarnation("w", 1)
+    claim = await results.claim(parent.head, me, 3)
+    account = Account(parent.head, claim.attempt, claim.last_seq, lambda _: None)
+    async with PartSender(parent, account, outbox, producer, SystemClock()) as parts:
+        await parts.ask(Piece(0, 0, PICTURE, codes=[1]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not producer.sent
+        flushing = asyncio.create_task(outbox.run())
+        await parts.sent()
+        flushing.cancel()
+    assert len(producer.sent) == 1
 
-    def __init__(self, hub: MemoryHub) -> None:
-        super().__init__()
-        self.parts_stored: list[bool] = []
-        self._hub = hub
 
-    async def send(self, topic: str, message: msgspec.Struct, **rest: object) -> Position:
-        assert isinstance(message, DecodeJob)
-        stream = self._hub.request(MODEL, message.head.parent).stream
-        events = [event for batch in stream for event in batch.events]
-        self.parts_stored.append(
-            any(isinstance(event, Part) and event.request_id == message.head.request_id for event in events)
-        )
-        return await super().send(topic, message)
+async def test_an_attempt_that_is_fenced_off_asks_for_nothing() -> None:
+    results, producer = MemoryResults(MemoryHub()), ListProducer()
+    outbox, parent = Outbox(results), asking("a", PICTURE)
+    await results.claim(parent.head, Incarnation("w", 1), 3)
+    await results.claim(parent.head, Incarnation("other", 1), 3)
+    states: list[str] = []
+    async with PartSender(parent, Account(parent.head, 1, 0, states.append), outbox, producer, SystemClock()) as parts:
+        flushing = asyncio.create_task(outbox.run())
+        await parts.ask(Piece(0, 0, PICTURE, codes=[1]))
+        await parts.sent()
+        flushing.cancel()
+    assert states == ["fenced"] and not producer.sent
 
 
-async def test_the_part_is_stored_before_the_job_is_sent_and_the_end_comes_after_all() -> None:
-    hub = MemoryHub()
+async def test_the_end_comes_after_all_parts() -> None:
     says = [Delta(0, f"Sentence {number}. ", [number]) for number in range(5)]
-    worker = Worker(hub, Saying(*says, Delta(0, "", [9], "stop")), producer=_Watching(hub))
-    async with worker.running():
+    async with Worker(MemoryHub(), Saying(*says, Delta(0, "", [9], "stop"))).running() as worker:
         events = await run(worker, asking("a", SENTENCES))
-    assert isinstance(worker.producer, _Watching)
-    assert worker.producer.parts_stored == [True] * 5
     texts = {sent.head.request_id: sent.text for _, sent in worker.producer.sent if isinstance(sent, DecodeJob)}
     assert texts == {f"a.1.0.{number}": f"Sentence {number}." for number in range(5)}
     assert isinstance(events[-1], Finished)
