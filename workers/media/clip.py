@@ -67,7 +67,7 @@ class _Video:
         self._is_cut = False
         self._packets: list[Packet[VideoStream]] = []
         for packet in container.demux(stream):
-            self._take(packet, is_marked_at_cuts=container.format.name != "mpegts")
+            self._take(packet, is_marked_at_cuts=container.format.name.startswith("mov"))
         # Places of the packets to start decoding from, and when each is shown: not always in the same order.
         self._keys = [
             (place, packet.pts)

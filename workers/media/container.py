@@ -107,7 +107,7 @@ def claimed_s(container: InputContainer, stream: Stream, data: bytes) -> float |
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
     if container.duration is not None and len(container.streams) == 1:
-        return container.duration / 1_000_000
+        return container.duration / 1_000_000 - max(start_s(stream) or 0.0, 0.0)  # Matroska counts from zero
     return None
 
 
@@ -144,5 +144,18 @@ def check_whole(data: bytes) -> None:
         last = data.rindex(b"OggS")
         table = data[last + 27 : last + 27 + data[last + 26]] if len(data) > last + 26 else b""
         missing = last + 27 + len(table) + sum(table) - len(data)
+    elif data.startswith(b"caff"):
+        missing = _caf_end(data) - len(data)
     if missing > 0:
         raise MediaFault("media_unreadable", "the file is cut off")
+
+
+def _caf_end(data: bytes) -> int:
+    """Where the sound in a CAF ends; a size below zero is not known."""
+    at = 8
+    while at + 12 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 12], "big", signed=True)
+        at += 12 + size
+        if size < 0 or data[at - 12 - size : at - 8 - size] == b"data":
+            break
+    return at

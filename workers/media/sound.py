@@ -103,7 +103,7 @@ class _Track:
                 frames = []
                 self._faults.packets += 1
             self._faults.all += 1
-            self._faults.is_cut |= packet.is_corrupt and self._container.format.name != "mpegts"
+            self._faults.is_cut |= packet.is_corrupt and self._container.format.name.startswith("mov")
             for frame in frames:
                 if not frame.samples:
                     continue
@@ -174,14 +174,20 @@ def _samples(frame: AudioFrame) -> Pcm:
 
 def _folded(frame: AudioFrame, rows: int) -> Pcm:
     """A frame of any layout and sample width as `rows` channels (2: left and right) of floats."""
-    samples: NDArray[Any] = frame.to_ndarray()
-    if not frame.format.is_planar:
-        samples = samples.reshape(-1, frame.layout.nb_channels).T
+    samples: NDArray[Any] = _packed(frame).to_ndarray().reshape(-1, frame.layout.nb_channels).T
     pcm = _floats(samples)
     if len(pcm) == 1:
         return np.repeat(pcm, rows, axis=0)
     pair = pcm if len(pcm) == 2 else _shares(frame.layout) @ pcm
     return np.ascontiguousarray(pair if rows == 2 else pair.mean(axis=0, keepdims=True))
+
+
+def _packed(frame: AudioFrame) -> AudioFrame:
+    """Not by numpy: PyAV loses count of the planes of a frame that has eight or more."""
+    if not frame.format.is_planar or frame.layout.nb_channels == 1:
+        return frame
+    (packed,) = av.AudioResampler(format=frame.format.packed).resample(frame)
+    return packed
 
 
 def _floats(samples: NDArray[Any]) -> Pcm:
@@ -202,10 +208,16 @@ _BOTH = {"FC": _HALF_POWER, "BC": 0.5, "TC": 0.5, "TFC": 0.5, "TBC": 0.5}
 _SUBWOOFERS = ("LFE", "LFE2")
 
 
+# Where the channels stand when a file of so many does not say it.
+_GUESSED = {6: ["FL", "FR", "FC", "LFE", "BL", "BR"], 8: ["FL", "FR", "FC", "LFE", "BL", "BR", "SL", "SR"]}
+
+
 def _shares(layout: AudioLayout) -> Pcm:
     names = [channel.name for channel in layout.channels]
     known = {*_LEFT, *_RIGHT, *_BOTH, *_SUBWOOFERS}
-    if not known.issuperset(names):  # nobody knows where these stand
+    if not known.issuperset(names):
+        names = _GUESSED.get(len(names), names)
+    if not known.issuperset(names):
         return np.full((2, len(names)), 1 / len(names), np.float32)
     sides = [[side.get(name, _BOTH.get(name, 0.0)) for name in names] for side in (_LEFT, _RIGHT)]
     return np.array(sides, np.float32)
