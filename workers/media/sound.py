@@ -41,7 +41,8 @@ def read(data: bytes, kind: MediaKind, limits: MediaLimits) -> Sound:
             return _without_sound(container, kind)
         claimed_s = containers.claimed_s(container, stream, data)
         track = _Track(container, stream, limits.audio_s if kind == "audio" else limits.video_s, claimed_s)
-        return Sound(_one_loudspeaker(track.read(_pictures_start_s(container))))
+        pcm = _one_loudspeaker(track.read(_pictures_start_s(container)))
+        return Sound(pcm) if len(pcm) else _without_sound(container, kind)
 
 
 def _without_sound(container: InputContainer, kind: MediaKind) -> Sound:

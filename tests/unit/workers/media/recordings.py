@@ -57,8 +57,8 @@ def wav(
     mask: int | None = None,
 ) -> bytes:
     """By hand. `size`: what the header says; `before`: chunks in front of the samples; `mask`: an extensible header."""
-    block = channels * bits // 8
-    form = struct.pack("<HHIIHH", tag, channels, rate, rate * block, block, bits)
+    block = channels * bits // 8 & 0xFFFF
+    form = struct.pack("<HHIIHH", tag, channels, rate, rate * block & 0xFFFFFFFF, block, bits)
     if mask is not None:
         form = struct.pack("<H", 0xFFFE) + form[2:] + struct.pack("<HHI", 22, bits, mask)
         form += struct.pack("<H", tag) + bytes.fromhex("000000001000800000aa00389b71")
