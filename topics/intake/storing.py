@@ -28,7 +28,7 @@ async def store(
             break
     found = sniff(head)
     check_kind(found, expected)
-    return found, await blobs.put_stream(FOLDER, _bounded(head, chunks, most_bytes), found.name)
+    return found, await blobs.put_stream(FOLDER, _bounded(_again(head, chunks), most_bytes), found.name)
 
 
 async def slices(data: bytes) -> AsyncIterator[bytes]:
@@ -37,13 +37,17 @@ async def slices(data: bytes) -> AsyncIterator[bytes]:
         yield data[begin : begin + SLICE_BYTES]
 
 
-async def _bounded(head: bytes, rest: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    size_bytes = len(head)
-    if size_bytes > most_bytes:
-        raise too_large(most_bytes)
-    yield head
-    async for chunk in rest:
+async def _bounded(chunks: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+    size_bytes = 0
+    async for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > most_bytes:
             raise too_large(most_bytes)
+        yield chunk
+
+
+async def _again(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The whole stream, of which the head has been read already."""
+    yield head
+    async for chunk in rest:
         yield chunk
