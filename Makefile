@@ -45,7 +45,7 @@ check: $(STAMP) ## Format, lint, types, imports, tests without services: under a
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -q -n auto -m "not services and not vllm" $(ARGS)
+	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
 	$(PYTEST) $(ARGS)

@@ -2,13 +2,23 @@
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 LANGUAGES = ("kor", "eng")
 INSTALL = "install it: apt-get install tesseract-ocr tesseract-ocr-kor, or brew install tesseract tesseract-lang"
 START_TIMEOUT_S = 30.0
 # Two cores are shared by all stages: more threads of its own cost Tesseract more than they save.
 _ONE_THREAD = "OMP_THREAD_LIMIT=1"
+
+
+class Output(NamedTuple):
+    """`text` has a form feed after each picture; `words` is Tesseract's table (TSV) of all of them."""
+
+    text: str
+    words: str
 
 
 class Unusable(Exception):
@@ -40,19 +50,21 @@ def find(languages: Sequence[str] = LANGUAGES) -> str:
     return program
 
 
-def run(program: str, picture: bytes, arguments: Sequence[str], timeout_s: float) -> str:
-    """What it writes to its output about a picture file (PNG; TIFF for several).
+def run(program: str, pictures: bytes, layout: str, timeout_s: float) -> Output:
+    """Read a file of one picture (PNG) or several (TIFF). `layout` is a page segmentation mode of Tesseract's.
 
     Raises:
         Failed
     """
-    command = ["env", _ONE_THREAD, program, "stdin", "stdout", "-l", "+".join(LANGUAGES), *arguments]
-    try:
-        done = subprocess.run(command, input=picture, capture_output=True, timeout=timeout_s, check=True)
-    except subprocess.CalledProcessError as error:
-        raise Failed(
-            f"tesseract ended with {error.returncode}: {error.stderr[-200:].decode('utf-8', 'replace')}"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"tesseract took longer than {timeout_s:.0f} s") from error
-    return done.stdout.decode("utf-8", "replace")
+    with tempfile.TemporaryDirectory(prefix="triptych-ocr-") as folder:
+        base = Path(folder) / "read"
+        command = ["env", _ONE_THREAD, program, "stdin", str(base), "-l", "+".join(LANGUAGES), "--psm", layout]
+        try:
+            subprocess.run([*command, "txt", "tsv"], input=pictures, capture_output=True, timeout=timeout_s, check=True)
+        except subprocess.CalledProcessError as error:
+            said = error.stderr[-200:].decode("utf-8", "replace")
+            raise Failed(f"tesseract ended with {error.returncode}: {said}") from error
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"tesseract took longer than {timeout_s:.0f} s") from error
+        text, words = (base.with_suffix(suffix).read_text("utf-8", "replace") for suffix in (".txt", ".tsv"))
+    return Output(text, words)

@@ -28,7 +28,7 @@ class Label(msgspec.Struct, frozen=True):
     share: float  # 0 to 1; those of all labels add up to 1
 
 
-class _Conv(nn.Conv2d):
+class _Conv(nn.Conv2d):  # type: ignore[misc]  # torch is untyped to mypy here
     """Pads as TensorFlow does, where the network was trained: an odd pixel goes to the right and to the bottom."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,7 @@ def _layer(
     return nn.Sequential(conv, norm, nn.ReLU6()) if bounded else nn.Sequential(conv, norm)
 
 
-class _Block(nn.Module):
+class _Block(nn.Module):  # type: ignore[misc]  # torch is untyped to mypy here
     """Widened, seen channel by channel, narrowed; added to what came in where the shape is the same."""
 
     def __init__(self, into: int, out: int, kernel: int, stride: int, growth: int) -> None:
@@ -63,7 +63,7 @@ class _Block(nn.Module):
         return x + made if self.shortcut else made
 
 
-class Network(nn.Sequential):
+class Network(nn.Sequential):  # type: ignore[misc]  # torch is untyped to mypy here
     """[n, 3, 224, 224] in -1..1 -> [n, 1000]. Its tensors come in the order of the published checkpoint."""
 
     def __init__(self) -> None:
@@ -93,12 +93,12 @@ class Labeller:
         except FileNotFoundError as error:
             raise ModelMissing(f"{error.filename} is missing; fetch it with `triptych models pull`") from error
 
-    @torch.inference_mode()
     def label(self, pictures: list["np.ndarray[Any, np.dtype[np.uint8]]"], top: int) -> list[list[Label]]:
         """The `top` likeliest labels of each picture, [h, w, 3]; one forward for all."""
         if not pictures:
             return []
-        shares = self._network(torch.stack([_prepared(one) for one in pictures])).softmax(dim=1)
+        with torch.inference_mode():
+            shares = self._network(torch.stack([_prepared(one) for one in pictures])).softmax(dim=1)
         best = shares.topk(top, dim=1)
         return [
             [Label(self._names[place], share) for place, share in zip(places, values, strict=True)]
@@ -119,7 +119,8 @@ def filled(network: Network, found: dict[str, torch.Tensor]) -> Network:
         if ours.shape != tensor.shape or name.rpartition(".")[2] != theirs.rpartition(".")[2]:
             raise ModelMissing(f"tensor {theirs} has shape {list(tensor.shape)}, {name} needs {list(ours.shape)}")
     network.load_state_dict(dict(zip(wanted, found.values(), strict=True)))
-    return network.eval()
+    network.double().eval()
+    return network
 
 
 def names(folder: Path) -> list[str]:
@@ -141,4 +142,4 @@ def _prepared(rgb: "np.ndarray[Any, np.dtype[np.uint8]]") -> torch.Tensor:
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     square = Image.fromarray(rgb[top : top + side, left : left + side]).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.asarray(square).transpose(2, 0, 1) / 127.5 - 1.0).float()
+    return torch.from_numpy(np.asarray(square).transpose(2, 0, 1) / 127.5 - 1.0)

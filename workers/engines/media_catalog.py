@@ -61,7 +61,7 @@ def speech(manifest: Manifest, model_dir: Path) -> SpeechEngine:
     if declared and declared.engine == "hibari":
         from workers.engines.hibari import HibariEngine
 
-        return HibariEngine(_weights(manifest, declared, model_dir), declared.voices)
+        return HibariEngine(declared.voices)
     raise _nothing(manifest, "decoders.audio", declared)
 
 
