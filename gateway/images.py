@@ -21,6 +21,8 @@ from schemas.openai_images import UNSUPPORTED, ImageRequest
 from schemas.openai_parts import FilePart, FileSource, MediaPart, TextPart
 from schemas.openai_request import ChatRequest, ImageOut, UserMessage
 from topics import plan
+from topics.intake.faults import MediaFault
+from topics.intake.sniff import MediaType, check_kind
 from topics.intake.uploads import Uploads
 
 MOST_IMAGES = 16
@@ -50,9 +52,16 @@ class Images:
             raise TriptychError("unsupported_parameter", "Unsupported parameter: 'mask'.", param="mask")
         if not sent.files:
             raise TriptychError("missing_parameter", "Missing required parameter: 'image'.", param="image")
+        return asked, [await self._uploaded(one, number) for number, one in enumerate(sent.files)]
+
+    async def _uploaded(self, file: form.Sent, number: int) -> FilePart:
+        try:
+            check_kind(MediaType(file.blob.media_type), "image")
+        except MediaFault as fault:
+            raise fault.at(f"image[{number}]") from fault
         ttl_s = self.uploads.limits.ttl_s
-        records = [await self.uploads.register(one.blob, one.filename, "vision", OWNER, ttl_s) for one in sent.files]
-        return asked, [FilePart(FileSource(file_id=one.id)) for one in records]
+        record = await self.uploads.register(file.blob, file.filename, "vision", OWNER, ttl_s)
+        return FilePart(FileSource(file_id=record.id))
 
     async def answer(
         self, request: ImageRequest, images: Sequence[MediaPart], caller: Caller, receive: Receive, send: Send

@@ -7,8 +7,9 @@ after everything else. Text does not wait for media. A part that does not finish
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -71,7 +72,7 @@ class Parts:
 
     async def __aenter__(self) -> Self:
         name = f"parts of {self._request_id}"
-        self._pump = asyncio.create_task(self._guarded(self._follow_main()), name=name)
+        self._pump = asyncio.create_task(self._guarded(self._follow_main), name=name)
         return self
 
     async def __aexit__(
@@ -143,7 +144,7 @@ class Parts:
         before = self._last.get((part.index, part.kind)) or _already()
         one = self._open[key] = _Open(part, before)
         self._last[part.index, part.kind] = one.over
-        one.task = asyncio.create_task(self._guarded(self._follow_part(one)), name=f"part {part.request_id}")
+        one.task = asyncio.create_task(self._guarded(partial(self._follow_part, one)), name=f"part {part.request_id}")
 
     async def _follow_part(self, one: _Open) -> None:
         with closing(self._backing.follow(one.part)) as events:
@@ -193,10 +194,10 @@ class Parts:
         if not self._told_all and not self._queue.full():
             self._queue.put_nowait(event)
 
-    async def _guarded(self, following: Awaitable[None]) -> None:
+    async def _guarded(self, following: Callable[[], Awaitable[None]]) -> None:
         """Whatever goes wrong in it, the reader is told."""
         try:
-            await following
+            await following()
         except Exception as error:  # noqa: BLE001  # it is raised in the reader's task
             self._tell_no_more(error)
 

@@ -125,6 +125,7 @@ class ScriptedPool:
         self._hub = hub
         self._blobs = blobs
         self._tasks: set[asyncio.Task[None]] = set()
+        self.worker = WORKER
         self.script: Script = hello
         self.decoder: Script = make
         self.encoder: Script = self._ignored
@@ -161,9 +162,9 @@ class ScriptedPool:
         task.add_done_callback(self._tasks.discard)
         return Position(topic, partition or 0, len(self.sent))
 
-    async def part(self, run: Run, kind: Any, number: int, *, index: int = 0, **job: Any) -> str:
+    async def part(self, run: Run, kind: Any, number: int, *, index: int = 0, attempt: int = 1, **job: Any) -> str:
         """What an LLM worker does about a piece of its answer: say so, then ask for it."""
-        request_id = f"{run.job.head.request_id}.1.{index}.{number}"
+        request_id = f"{run.job.head.request_id}.{attempt}.{index}.{number}"
         await run.emit(Part(0, 0, index, number, kind, request_id))
         output = next(one for one in run.job.outputs if one.decoder.endswith(f"/{kind}"))
         head = msgspec.structs.replace(run.job.head, request_id=request_id, parent=run.job.head.request_id)

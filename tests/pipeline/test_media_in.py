@@ -125,7 +125,9 @@ async def test_media_may_stand_in_any_turn(gateway: Gateway) -> None:
 
 
 async def test_embeddings_take_as_many_placeholders_as_they_have_rows(gateway: Gateway) -> None:
-    gateway.encoder.of = lambda job: Artifact("embeddings", "fp", job.slot.source.digest, rows=3, width=2, dtype="float32")
+    gateway.encoder.of = lambda job: Artifact(
+        "embeddings", "fp", job.slot.source.digest, rows=3, width=2, dtype="float32"
+    )
     gateway.encoder.language = gateway.desk.models.get(DRAWS.id).language
     await ask(gateway, user(image()), model=DRAWS.id)
     (job,) = gateway.pool.jobs
