@@ -130,7 +130,7 @@ def _complete(one: _Written, written: Mapping[str, _Written], found: Mapping[str
         raise one.wrong(problem)
     if manifest.llm:
         _check_capabilities(one, manifest, found[manifest.llm])
-    return _with_base(one, manifest, found) if manifest.source.kind == "delta" else manifest
+    return _with_base(one, manifest, written, found) if manifest.source.kind == "delta" else manifest
 
 
 def _borrowed(one: _Written, written: Mapping[str, _Written]) -> dict[str, Any]:
@@ -144,15 +144,17 @@ def _borrowed(one: _Written, written: Mapping[str, _Written]) -> dict[str, Any]:
     return {key: lender.table[key] for key in SHARED if key in lender.table}
 
 
-def _with_base(one: _Written, manifest: Manifest, found: Mapping[str, Manifest]) -> Manifest:
+def _with_base(
+    one: _Written, manifest: Manifest, written: Mapping[str, _Written], found: Mapping[str, Manifest]
+) -> Manifest:
     """The manifest, its source saying where the base's weights come from."""
     source = manifest.source
     if source.base_source:
         raise one.wrong("source.base_source: never written, it is that of the model named by base")
-    base = _other(one, "source.base", source.base, found)
-    if base.llm or base.source.kind == "delta":
+    if _other(one, "source.base", source.base, written).leans:
         raise one.wrong(f"source.base: {source.base!r} has no weights of its own (allowed: a model that has)")
-    return msgspec.structs.replace(manifest, source=msgspec.structs.replace(source, base_source=base.source))
+    full = msgspec.structs.replace(source, base_source=found[source.base].source)
+    return msgspec.structs.replace(manifest, source=full)
 
 
 def _check_capabilities(one: _Written, manifest: Manifest, lender: Manifest) -> None:

@@ -5,6 +5,7 @@ import pytest
 from infra import manifests, model_paths
 from infra.manifests import UnknownModel, WrongManifest
 from infra.settings import load
+from schemas.manifest import Manifest
 
 GOOD = """
 id = "some-model"
@@ -92,3 +93,90 @@ def test_two_manifests_of_one_folder_must_not_share_an_id(tmp_path: Path) -> Non
 def test_a_missing_folder_of_manifests_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WrongManifest, match="no such folder"):
         manifests.load_all(load({"TRIPTYCH_MANIFEST_DIR": str(tmp_path / "nowhere")}))
+
+
+SHARING = """
+id = "with-eyes"
+llm = "some-model"
+handoff = "text"
+capabilities = ["chat", "image_in"]
+[encoders.vision]
+engine = "labels-ocr"
+yields = "text"
+"""
+DELTA = """
+id = "changed"
+[source]
+kind = "delta"
+base = "some-model"
+path = "changed"
+pins = { "delta.safetensors" = "%s" }
+tokens = ["<|image|>"]
+filler = "<pad>"
+[limits]
+context_tokens = 64
+""" % ("0" * 64)
+
+
+def known(folder: Path, **files: str) -> dict[str, Manifest]:
+    for name, text in files.items():
+        write(folder, text, f"{name}.toml")
+    return manifests.load_all(load({"TRIPTYCH_MANIFEST_DIR": str(folder)}))
+
+
+def test_a_model_that_names_an_llm_has_the_source_limits_engine_and_partitions_of_that_one(tmp_path: Path) -> None:
+    text = GOOD.replace("[source]", "partitions = 3\n[source]") + "[engine]\ncpu_max_running = 5"
+    found = known(tmp_path, a=SHARING, b=text)
+    one, llm = found["with-eyes"], found["some-model"]
+    assert (one.source, one.limits, one.engine, one.partitions) == (llm.source, llm.limits, llm.engine, 3)
+    assert one.pool == "some-model" and one.engine.cpu_max_running == 5
+
+
+def test_a_replaced_built_in_model_is_replaced_for_those_that_share_it_too(tmp_path: Path) -> None:
+    found = known(tmp_path, a=GOOD.replace("some-model", "smollm2-135m"))
+    assert found["smollm2-cascade"].source.repo == "org/model"
+
+
+def test_the_source_of_a_delta_says_where_its_base_comes_from(tmp_path: Path) -> None:
+    source = known(tmp_path, a=GOOD, b=DELTA)["changed"].source
+    assert source.base_source is not None and source.base_source.repo == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (SHARING.replace('"some-model"', '"nobody"'), r"llm: no manifest of a model 'nobody' \(allowed: .*some-model"),
+        (SHARING.replace('"some-model"', "7"), r"llm: no manifest of a model 7"),
+        (SHARING.replace('"some-model"', '"smollm2-cascade"'), r"llm: .* shares .* itself \(allowed: 'smollm2-135m'\)"),
+        (
+            SHARING.replace("handoff", "partitions = 5\nhandoff"),
+            r"partitions: not beside llm; it is that of 'some-model'",
+        ),
+        (SHARING + "[limits]\ncontext_tokens = 99", r"limits: not beside llm"),
+        (
+            SHARING.replace('"chat",', '"json",'),
+            r"capabilities\[0\]: 'json' is not among those of 'some-model', its LLM",
+        ),
+        (DELTA.replace('base = "some-model"', 'base = "nobody"'), r"source\.base: no manifest of a model 'nobody'"),
+        (
+            DELTA.replace('base = "some-model"', 'base = "smollm2-cascade"'),
+            r"source\.base: .* has no weights of its own",
+        ),
+        (DELTA.replace("filler", 'base_source = { kind = "hf" }\nfiller'), r"source\.base_source: never written"),
+    ],
+)
+def test_a_manifest_at_odds_with_another_one_is_refused(tmp_path: Path, wrong: str, said: str) -> None:
+    llm = GOOD.replace("[source]", 'capabilities = ["chat"]\n[source]')
+    with pytest.raises(WrongManifest, match=said) as refused:
+        known(tmp_path, llm=llm, wrong=wrong)
+    assert "wrong.toml" in str(refused.value)
+
+
+def test_a_file_that_leans_on_others_cannot_be_read_alone(tmp_path: Path) -> None:
+    with pytest.raises(WrongManifest, match=r"llm: no manifest of a model 'some-model'"):
+        manifests.read(write(tmp_path, SHARING))
+
+
+def test_a_manifest_of_a_folder_needs_an_id(tmp_path: Path) -> None:
+    with pytest.raises(WrongManifest, match=r"a\.toml: id: required"):
+        known(tmp_path, a=GOOD.replace("id =", "owned_by ="))
