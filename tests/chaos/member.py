@@ -12,7 +12,7 @@ from infra import redis_client
 from infra.clock import SystemClock
 from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
 from schemas.jobs import GenerateJob
 from schemas.signals import Beat

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.settings import Settings
 from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.manifest import Limits, Manifest, Source

@@ -9,7 +9,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_leases import MemoryLeases
 from infra.metrics import Metrics
 from infra.settings import Settings

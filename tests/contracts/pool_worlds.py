@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
 from infra.settings import Settings
 from schemas.codec import decode_letter

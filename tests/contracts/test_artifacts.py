@@ -9,7 +9,7 @@ import pytest
 from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.ports import Blobs
 from infra.redis_client import connect

@@ -13,7 +13,7 @@ import pytest
 
 from infra import blob_stream
 from infra.blobs import S3Blobs
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.ports import Blobs
 from infra.settings import Secret, Settings
 from schemas.refs import BlobRef, payload_ref

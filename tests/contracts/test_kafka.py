@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.settings import Settings
 from schemas.codec import encode
 from schemas.jobs import DeadLetter

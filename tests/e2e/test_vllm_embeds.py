@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from infra import keys, model_files
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView

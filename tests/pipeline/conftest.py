@@ -27,7 +27,8 @@ from gateway.transcripts import Transcripts
 from infra.clock import SystemClock
 from infra.file_records import MemoryFileRecords
 from infra.lifecycle import Life
-from infra.memory import MemoryBlobs, MemoryFollower, MemoryHub, MemoryResults
+from infra.memory import MemoryFollower, MemoryHub, MemoryResults
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from tests.pipeline.models import CASCADE, DRAWS, MODEL, PLAIN

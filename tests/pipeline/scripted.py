@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from infra.memory import MemoryBlobs, MemoryHub, MemoryResults
+from infra.memory import MemoryHub, MemoryResults
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.ports import Incarnation, Outgoing, PoolView
 from schemas.events import Cancelled, Event, Failed, Finished, Made, Part, Token, Usage

@@ -18,7 +18,7 @@ from infra.blob_stream import PART_BYTES
 from infra.blobs import S3Blobs
 from infra.clock import ManualClock, SystemClock
 from infra.file_records import MemoryFileRecords, RedisFileRecords
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from tests.contracts.test_blobs import new_bucket, settings_for
 from topics.intake.uploads import UploadLimits, Uploads
 

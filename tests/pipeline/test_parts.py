@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from infra.memory import MemoryBlobs, MemoryHub, MemorySignals
+from infra.memory import MemoryHub, MemorySignals
+from infra.memory_blobs import MemoryBlobs
 from schemas.events import Cancelled, Event, Failed, Finished, Made, Part, Token
 from schemas.jobs import DecodeJob
 from schemas.media import ImageOptions, Output, SpeechOptions

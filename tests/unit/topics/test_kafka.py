@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOutError
 
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from schemas.errors import TriptychError
 from tests.contracts.bus_worlds import job
 from topics import kafka

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from tests.contracts.bus_worlds import MemoryWorld, job, memory_world
 from topics.bus import Delivery
 from topics.memory import MemoryProducer, MemoryReader, StrictConsumer

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import struct
 
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.media import Artifact, Embeds
 from schemas.refs import BlobRef

@@ -9,7 +9,8 @@ import msgspec
 
 from infra.alive import MemoryLives
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs, MemoryHub, MemoryResults
+from infra.memory import MemoryHub, MemoryResults
+from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
 from schemas.events import Cancelled, Event, Failed, Finished, Made
 from schemas.jobs import DecodeJob, Head

@@ -10,7 +10,8 @@ import msgspec
 
 from infra.alive import MemoryLives
 from infra.clock import SystemClock
-from infra.memory import MemoryBlobs, MemoryHub, MemoryResults
+from infra.memory import MemoryHub, MemoryResults
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_leases import MemoryLeases
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics

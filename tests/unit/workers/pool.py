@@ -9,7 +9,8 @@ import msgspec
 
 from infra.clock import SystemClock
 from infra.lifecycle import Life
-from infra.memory import MemoryBlobs, MemoryHub, MemoryResults, MemorySignals
+from infra.memory import MemoryHub, MemoryResults, MemorySignals
+from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from infra.ports import Blobs, Incarnation

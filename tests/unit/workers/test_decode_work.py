@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from PIL import Image
 
-from infra.memory import MemoryBlobs, MemoryHub
+from infra.memory import MemoryHub
+from infra.memory_blobs import MemoryBlobs
 from infra.ports import Outgoing
 from schemas.events import Cancelled, Failed, Finished, Made, Progress
 from schemas.jobs import DecodeJob

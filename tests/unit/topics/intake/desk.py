@@ -9,7 +9,7 @@ import pytest
 
 from infra.clock import ManualClock
 from infra.file_records import MemoryFileRecords
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from schemas.errors import FAULTS, TriptychError
 from schemas.manifest import MediaLimits
 from schemas.media import MediaKind

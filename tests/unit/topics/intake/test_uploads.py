@@ -7,7 +7,7 @@ import pytest
 
 from infra.clock import ManualClock
 from infra.file_records import MemoryFileRecords
-from infra.memory import MemoryBlobs
+from infra.memory_blobs import MemoryBlobs
 from schemas.files import FileRecord, UploadRequest
 from schemas.refs import BlobRef
 from topics.intake.faults import MediaFault
