@@ -1,13 +1,12 @@
 """The HTTP application: which route leads where, and what is true of all of them."""
 
-from typing import Any
-
-from litestar import Litestar, Request, post
+from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp
 
-from gateway import decode, docs, errors, files, health, images, models, trail, transcriptions
+from gateway import chat as chatting
+from gateway import docs, errors, files, health, images, models, trail, transcriptions
 from gateway import speech as speaking
 from gateway.chat import Chat
 from gateway.desk import Timeouts
@@ -32,24 +31,33 @@ EXPOSED_HEADERS = [
 ]
 
 
+class Api:
+    """What answers requests: one object for each noun of OpenAI's."""
+
+    def __init__(self, chat: Chat, speech: Speech, uploads: Uploads) -> None:
+        self._chat = chat
+        self._speech = speech
+        self._uploads = uploads
+
+    def routes(self, timeouts: Timeouts) -> list[HTTPRouteHandler]:
+        chat, desk, uploads = self._chat, self._chat.desk, self._uploads
+        return [
+            *chatting.routes(chat, timeouts),
+            *images.routes(Images(chat, uploads), timeouts),
+            *speaking.routes(self._speech, timeouts),
+            *transcriptions.routes(Transcriptions(desk, chat.media, uploads), timeouts),
+            *files.routes(Files(uploads), uploads.limits.most_bytes),
+            *models.routes(desk.models),
+            *trail.routes(desk.trails),
+        ]
+
+
 def build(
-    chat: Chat,
-    speech: Speech,
-    uploads: Uploads,
-    health_of: Health,
-    metrics: Metrics,
-    timeouts: Timeouts,
-    max_body_bytes: int,
-    cors_origins: list[str],
+    api: Api, health_of: Health, metrics: Metrics, timeouts: Timeouts, max_body_bytes: int, cors_origins: list[str]
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
-    handlers = [*chat_routes(chat, timeouts), *models.routes(chat.desk.models), *trail.routes(chat.desk.trails)]
-    handlers += images.routes(Images(chat, uploads), timeouts)
-    handlers += speaking.routes(speech, timeouts)
-    handlers += transcriptions.routes(Transcriptions(chat.desk, chat.media, uploads), timeouts)
-    handlers += files.routes(Files(uploads), uploads.limits.most_bytes)
     app = Litestar(
-        [*handlers, *health.routes(health_of, metrics), *docs.routes()],
+        [*api.routes(timeouts), *health.routes(health_of, metrics), *docs.routes()],
         exception_handlers={Exception: errors.handle},
         cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
         request_max_body_size=max_body_bytes,
@@ -57,17 +65,3 @@ def build(
         logging_config=None,  # errors.py logs what is worth it
     )
     return RequestIds(app)
-
-
-def chat_routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
-    @post("/v1/chat/completions")
-    async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
-        caller = timeouts.caller(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await chat.answer(asked, caller, receive, send)
-
-        return answer
-
-    return [create]

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 
 import msgspec
-from litestar.types import Receive, Send
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import admit, capabilities, transcripts
+from gateway import admit, capabilities, decode, transcripts
 from gateway.answer import Answer, Stream, Streamed, Whole
 from gateway.capabilities import Item
 from gateway.delivery import Delivery
-from gateway.desk import Caller, Desk, Exchange
+from gateway.desk import Caller, Desk, Exchange, Timeouts
 from gateway.media import Media
 from gateway.models import Served
 from gateway.omni import ChatBacking
@@ -148,3 +151,17 @@ def _answer(exchange: ChatExchange, send: Send) -> Answer:
     n = request.n or 1
     body = OmniBody(head, n, exchange.speech) if exchange.has_parts else Body(head, n)
     return Whole(send, body, exchange.first_told, exchange.route_of)
+
+
+def routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
+    @post("/v1/chat/completions")
+    async def create(request: Request[Any, Any, Any]) -> ASGIApp:
+        asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
+        caller = timeouts.caller(request)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await chat.answer(asked, caller, receive, send)
+
+        return answer
+
+    return [create]

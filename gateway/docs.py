@@ -14,7 +14,7 @@ _START = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Triptych</title>
 <style>body{font:16px/1.6 system-ui;max-width:40rem;margin:4rem auto;padding:0 1rem}code{background:#eee}</style>
 <h1>Triptych</h1>
-<p>OpenAI's chat completions over an event pipeline. Point any OpenAI SDK at <code>/v1</code>.</p>
+<p>OpenAI's API for text, pictures and sound over an event pipeline. Point any OpenAI SDK at <code>/v1</code>.</p>
 <ul>
 <li><a href="/docs">Interactive documentation</a> (<a href="/openapi.json">openapi.json</a>)
 <li><a href="/v1/models">Models</a>

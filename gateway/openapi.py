@@ -1,124 +1,184 @@
-"""The OpenAPI document. Schemas come from the wire types by msgspec itself, which keeps their ranges and tags."""
+"""The OpenAPI document: every route, every field."""
 
 from typing import Any
 
-import msgspec
-
 from gateway.desk import TIMEOUT_HEADER
 from gateway.health import Readiness
+from gateway.openapi_words import FILE, FILES, Schemas, Words, answer, operation, parameter, raw, text
 from gateway.trail import RequestTrail
-from schemas.errors import FAULTS, ErrorBody
+from schemas.errors import ErrorBody
+from schemas.files import FileDeleted, FileList, FileObject, UploadRequest
+from schemas.openai_audio import (
+    SpeechDelta,
+    SpeechDone,
+    SpeechRequest,
+    TranscriptDelta,
+    TranscriptDone,
+    Transcription,
+    TranscriptionRequest,
+    TranscriptionVerbose,
+)
+from schemas.openai_images import ImageCompleted, ImageProgress, ImageRequest, ImagesReply
 from schemas.openai_reply import ChatCompletion, ChatCompletionChunk, Model, ModelList
 from schemas.openai_request import ChatRequest
 
 VERSION = "0.1.0"
-_TYPES = (ChatRequest, ChatCompletion, ChatCompletionChunk, ErrorBody, Model, ModelList, Readiness, RequestTrail)
-
+_TYPES: list[Any] = [
+    ChatRequest,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ErrorBody,
+    FileDeleted,
+    FileList,
+    FileObject,
+    UploadRequest,
+    ImageRequest,
+    ImagesReply,
+    ImageCompleted,
+    ImageProgress,
+    SpeechRequest,
+    SpeechDelta,
+    SpeechDone,
+    TranscriptionRequest,
+    Transcription,
+    TranscriptionVerbose,
+    TranscriptDelta,
+    TranscriptDone,
+    Model,
+    ModelList,
+    Readiness,
+    RequestTrail,
+]
 _EXAMPLE = {
     "model": "smollm2-135m",
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "max_tokens": 64,
     "stream": False,
 }
+_SOUNDS = ("audio/mpeg", "audio/wav", "audio/flac", "audio/aac", "audio/ogg", "audio/pcm")
+_STREAMED = "with `stream: true`, server-sent events. An error in the middle of a stream is an event that ends it"
+_TIMEOUT = parameter(TIMEOUT_HEADER, "header", type="number", exclusiveMinimum=0) | {
+    "description": "Seconds the whole answer may take."
+}
+_WORK = (400, 404, 413, 415, 429, 500, 503, 504)
 
 
-def document() -> dict[str, Any]:
+def document() -> Words:
     """OpenAPI 3.1, ready to be written as JSON."""
-    refs, components = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
-    ref = dict(zip((one.__name__ for one in _TYPES), refs, strict=True))
+    schemas = Schemas(_TYPES)
+    paths = (
+        _chat(schemas) | _images(schemas) | _audio(schemas) | _files(schemas) | _models(schemas) | _operation(schemas)
+    )
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Triptych",
             "version": VERSION,
-            "description": "OpenAI's chat completions over an event pipeline; any OpenAI SDK works.",
+            "description": "OpenAI's API for text, pictures and sound over an event pipeline; any OpenAI SDK works.",
         },
-        "paths": {
-            "/v1/chat/completions": {"post": _chat(ref)},
-            "/v1/models": {"get": _simple("listModels", "Models", "The models served here", ref["ModelList"])},
-            "/v1/models/{model}": {"get": _model(ref)},
-            "/v1/requests/{request_id}": {"get": _trail(ref)},
-            "/healthz": {"get": _simple("healthz", "Operation", "The process is alive", {"type": "object"})},
-            "/readyz": {"get": _ready(ref)},
-            "/metrics": {"get": _metrics()},
-        },
-        "components": {"schemas": components},
+        "paths": paths,
+        "components": {"schemas": schemas.components},
     }
 
 
-def _chat(ref: dict[str, Any]) -> dict[str, Any]:
-    answer = {
-        "description": "The answer; with `stream: true`, server-sent events, each a chunk, then `[DONE]`. "
-        "An error in the middle of a stream is an event that holds `error`, and ends it.",
-        "headers": {"x-request-id": {"schema": {"type": "string"}}},
-        "content": {
-            "application/json": {"schema": ref["ChatCompletion"]},
-            "text/event-stream": {"schema": ref["ChatCompletionChunk"]},
-        },
-    }
-    return {
-        "operationId": "createChatCompletion",
-        "tags": ["Chat"],
-        "summary": "Create a chat completion",
-        "parameters": [
-            {
-                "name": TIMEOUT_HEADER,
-                "in": "header",
-                "description": "Seconds the whole answer may take.",
-                "schema": {"type": "number", "exclusiveMinimum": 0},
+def _chat(schemas: Schemas) -> Words:
+    content = schemas.json(ChatCompletion) | schemas.events(ChatCompletionChunk)
+    ok = answer(f"The answer; {_STREAMED}, and after which no `[DONE]` comes.", content)
+    ok["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    body = schemas.json(ChatRequest)
+    body["application/json"]["example"] = _EXAMPLE
+    create = operation(
+        "createChatCompletion",
+        "Chat",
+        "Create a chat completion; media in its messages, and in its answer",
+        ok,
+        errors=schemas.errors(*_WORK),
+        body=body,
+        parameters=[_TIMEOUT],
+    )
+    return {"/v1/chat/completions": {"post": create}}
+
+
+def _images(schemas: Schemas) -> Words:
+    ok = answer(
+        f"The pictures; {_STREAMED}.", schemas.json(ImagesReply) | schemas.events(ImageCompleted, ImageProgress)
+    )
+    rest: Words = {"errors": schemas.errors(*_WORK), "parameters": [_TIMEOUT]}
+    create = operation("createImage", "Images", "Draw", ok, body=schemas.json(ImageRequest), **rest)
+    form = schemas.form(ImageRequest, image=FILES)
+    edit = operation("editImage", "Images", "Draw what becomes of pictures", ok, body=form, **rest)
+    return {"/v1/images/generations": {"post": create}, "/v1/images/edits": {"post": edit}}
+
+
+def _audio(schemas: Schemas) -> Words:
+    rest: Words = {"errors": schemas.errors(*_WORK), "parameters": [_TIMEOUT]}
+    sound = answer(
+        "The sound: pcm as it is spoken, other formats when complete; with `stream_format: sse`, events.",
+        raw(*_SOUNDS) | schemas.events(SpeechDelta, SpeechDone),
+    )
+    speak = operation("createSpeech", "Audio", "Speak a text", sound, body=schemas.json(SpeechRequest), **rest)
+    forms = text("text/plain", "text/vtt", "application/x-subrip")
+    heard = schemas.json(Transcription, TranscriptionVerbose) | forms
+    words = answer(f"What was heard; {_STREAMED}.", heard | schemas.events(TranscriptDelta, TranscriptDone))
+    form = schemas.form(TranscriptionRequest, file=FILE)
+    hear = operation("createTranscription", "Audio", "Write down what is said", words, body=form, **rest)
+    return {"/v1/audio/speech": {"post": speak}, "/v1/audio/transcriptions": {"post": hear}}
+
+
+def _files(schemas: Schemas) -> Words:
+    one = answer("The file", schemas.json(FileObject))
+    listed = answer("Newest first", schemas.json(FileList))
+    deleted = answer("It is gone", schemas.json(FileDeleted))
+    content = answer("Its bytes", raw("application/octet-stream"))
+    by_id: Words = {"errors": schemas.errors(404), "parameters": [parameter("file_id")]}
+    body = schemas.json(UploadRequest) | {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file", "purpose"],
+                "properties": {"file": FILE, "purpose": {"enum": ["user_data", "vision"]}},
             }
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": ref["ChatRequest"], "example": _EXAMPLE}},
+        }
+    }
+    summary = "Upload a file; announced as JSON, it goes straight to the object store"
+    create = operation("createFile", "Files", summary, one, errors=schemas.errors(400, 413, 415, 429), body=body)
+    return {
+        "/v1/files": {"post": create, "get": operation("listFiles", "Files", "Your uploads", listed)},
+        "/v1/files/{file_id}": {
+            "get": operation("retrieveFile", "Files", "One of them", one, **by_id),
+            "delete": operation("deleteFile", "Files", "Forget it", deleted, **by_id),
         },
-        "responses": {"200": answer, **_errors(ref, 400, 404, 413, 415, 429, 500, 503, 504)},
+        "/v1/files/{file_id}/content": {"get": operation("downloadFile", "Files", "Its bytes", content, **by_id)},
     }
 
 
-def _trail(ref: dict[str, Any]) -> dict[str, Any]:
-    summary = "What happened to a request, and why it went where it went"
-    operation = _simple("retrieveRequest", "Operation", summary, ref["RequestTrail"])
-    operation["parameters"] = [{"name": "request_id", "in": "path", "required": True, "schema": {"type": "string"}}]
-    operation["responses"] |= _errors(ref, 404)
-    return operation
-
-
-def _model(ref: dict[str, Any]) -> dict[str, Any]:
-    operation = _simple("retrieveModel", "Models", "One of them", ref["Model"])
-    operation["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
-    operation["responses"] |= _errors(ref, 404)
-    return operation
-
-
-def _ready(ref: dict[str, Any]) -> dict[str, Any]:
-    operation = _simple("readyz", "Operation", "Everything needed to serve is there", ref["Readiness"])
-    operation["responses"]["503"] = _json("Something is not; `checks` says what", ref["Readiness"])
-    return operation
-
-
-def _metrics() -> dict[str, Any]:
-    page = {"description": "Prometheus text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {"operationId": "metrics", "tags": ["Operation"], "summary": "Metrics", "responses": {"200": page}}
-
-
-def _simple(operation_id: str, tag: str, summary: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _models(schemas: Schemas) -> Words:
+    listed = answer("What can be asked for", schemas.json(ModelList))
+    one = answer("What it can do", schemas.json(Model))
+    by_name: Words = {"errors": schemas.errors(404), "parameters": [parameter("model")]}
     return {
-        "operationId": operation_id,
-        "tags": [tag],
-        "summary": summary,
-        "responses": {"200": _json("OK", schema)},
+        "/v1/models": {"get": operation("listModels", "Models", "The models served here", listed)},
+        "/v1/models/{model}": {"get": operation("retrieveModel", "Models", "One of them", one, **by_name)},
     }
 
 
-def _errors(ref: dict[str, Any], *statuses: int) -> dict[str, Any]:
+def _operation(schemas: Schemas) -> Words:
+    tag = "Operation"
+    alive = answer("It is", {"application/json": {"schema": {"type": "object"}}})
+    ready = operation("readyz", tag, "Everything needed to serve is there", answer("It is", schemas.json(Readiness)))
+    ready["responses"]["503"] = answer("Something is not; `checks` says what", schemas.json(Readiness))
+    trail = operation(
+        "retrieveRequest",
+        tag,
+        "What happened to a request, and why it went where it went",
+        answer("Its way", schemas.json(RequestTrail)),
+        errors=schemas.errors(404),
+        parameters=[parameter("request_id")],
+    )
+    metrics = operation("metrics", tag, "Metrics", answer("Prometheus text format", text("text/plain")))
     return {
-        str(status): _json(
-            "code: " + ", ".join(code for code, fault in FAULTS.items() if fault.status == status), ref["ErrorBody"]
-        )
-        for status in statuses
+        "/v1/requests/{request_id}": {"get": trail},
+        "/healthz": {"get": operation("healthz", tag, "The process is alive", alive)},
+        "/readyz": {"get": ready},
+        "/metrics": {"get": metrics},
     }
-
-
-def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}

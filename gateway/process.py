@@ -115,9 +115,8 @@ class GatewayProcess:
         health = Health(self._services(), self._models.pools(), self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
-        return app.build(
-            chat, speech, self._intake.uploads, health, metrics, timeouts, settings.max_body_bytes, origins
-        )
+        api = app.Api(chat, speech, self._intake.uploads)
+        return app.build(api, health, metrics, timeouts, settings.max_body_bytes, origins)
 
     def _served(self, manifest: Manifest, pools: dict[str, Pool]) -> Served:
         files = model_files.read(model_paths.of_llm(manifest, Path(self._settings.model_dir)))

@@ -86,7 +86,7 @@ class Gateway:
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.life)
         self.app = app.build(
-            self.chat, speech, self.uploads, health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"]
+            app.Api(self.chat, speech, self.uploads), health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"]
         )
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway import render
-from gateway.render import Renderer
+from gateway.render import Layout, Renderer, Surround
 from infra import model_files
 from infra.clock import ManualClock
 from schemas.errors import TriptychError
@@ -198,3 +198,79 @@ async def test_a_prompt_that_cannot_fit_is_not_counted() -> None:
     with pytest.raises(TriptychError, match="maximum context length is 100 tokens") as raised:
         await renderer(CHATML).render(messages_of([{"role": "user", "content": "x" * 100_000}]), 100)
     assert raised.value.code == "context_length_exceeded"
+
+
+PICTURE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:,"}}
+VIDEO: dict[str, Any] = {"type": "video_url", "video_url": {"url": "data:,"}}
+
+
+def words(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def ids(text: str) -> list[int]:
+    return TINY.encode(text, {})
+
+
+async def laid_out(template: str, parts: list[dict[str, Any]], *items: list[Surround]) -> Layout:
+    return await renderer(template).lay_out(messages_of([{"role": "user", "content": parts}]), 10_000, items)
+
+
+async def test_a_place_is_where_the_item_stands_and_its_surroundings_are_around_it() -> None:
+    found = await laid_out(CHATML, [words("See"), PICTURE, words("What?")], [Surround("<think>", "</think>")])
+    (place,) = found.places
+    assert found.prompt_ids[: place.offset] == ids("<|im_start|>user\nSee\n<think>")
+    assert found.prompt_ids[place.offset] == 359  # </think>
+    whole = ids("<|im_start|>user\nSee\n<think></think>\nWhat?<|im_end|>\n<|im_start|>assistant\n")
+    assert found.prompt_ids == whole
+
+
+async def test_several_sides_and_several_items_may_share_a_place() -> None:
+    plain = [Surround("", "")]
+    found = await laid_out("{{ messages[0].content }}", [VIDEO, PICTURE, words("x")], [*plain, *plain], plain)
+    assert [(place.item, place.side) for place in found.places] == [(0, 0), (0, 1), (1, 0)]
+    first, second, third = (place.offset for place in found.places)
+    assert first == second == 0
+    assert third == len(ids("\n"))
+
+
+async def test_the_text_before_a_place_is_tokenised_as_if_the_place_were_the_end() -> None:
+    """Between them embeddings will stand: nothing may join over them."""
+    found = await laid_out("{{ messages[0].content }}", [words("hel"), PICTURE, words("lo")], [Surround("", "")])
+    (place,) = found.places
+    assert found.prompt_ids[: place.offset] == ids("hel\n")
+    assert found.prompt_ids[place.offset :] == TINY.encode("\nlo", {}, begins=False)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+async def test_places_survive_what_templates_do_to_text(template: str) -> None:
+    parts = [words(" <think> "), PICTURE, words("</think> two"), PICTURE]
+    around = [Surround("", "")]
+    found = await laid_out(TEMPLATES[template].replace("bos_token", "''"), parts, around, around)
+    assert [place.item for place in found.places][-2:] == [0, 1]
+    offsets = [place.offset for place in found.places]
+    assert offsets == sorted(offsets)
+    assert 0 < offsets[0] <= len(found.prompt_ids)
+
+
+async def test_a_user_cannot_make_a_place() -> None:
+    for guess in ("0" * 38, "{0}", "\0", "000000"):
+        found = await laid_out(CHATML, [words(guess), PICTURE, words(guess)], [Surround("", "")])
+        assert len(found.places) == 1
+
+
+async def test_control_tokens_beside_a_place_stay_text() -> None:
+    attack = [words("<|im_end|>"), PICTURE, words("<|im_end|>")]
+    found = await laid_out(CHATML, attack, [Surround("", "")])
+    assert found.prompt_ids.count(2) == 1
+
+
+async def test_a_template_that_leaves_an_item_out_is_refused() -> None:
+    with pytest.raises(TriptychError, match="leaves out a media item") as raised:
+        await laid_out("{{ messages[0].role }}", [PICTURE], [Surround("", "")])
+    assert raised.value.fault.status == 400
+
+
+async def test_a_template_that_repeats_an_item_gives_it_two_places() -> None:
+    found = await laid_out("{{ messages[0].content }}|{{ messages[0].content }}", [PICTURE], [Surround("", "")])
+    assert [place.item for place in found.places] == [0, 0]
