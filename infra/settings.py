@@ -52,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     handoff_after_s: Annotated[int, Meta(ge=0)] = (
         0  # a job that would wait longer in its worker's queue moves; 0 = never
     )
-    max_body_bytes: Positive = 4 << 20  # request body limit
+    max_body_bytes: Positive = 32 << 20  # request body limit; media inline as base64 count, larger ones go to /v1/files
     max_file_bytes: Positive = 512 << 20  # one upload to /v1/files
     file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
     upload_timeout_s: Positive = 600  # how long one upload through the gateway may take
