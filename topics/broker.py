@@ -36,6 +36,15 @@ class Broker(msgspec.Struct, frozen=True):
         """Whether a fetch beyond the end of a log is an error. To the embedded broker it is one that finds nothing."""
         return self.idempotent
 
+    @property
+    def lets_members_leave(self) -> bool:
+        """Whether members of a group may say that they leave.
+
+        When two did so at the same moment, the embedded broker kept a leader that was gone, and nobody could join that
+        group ever again. Members that just fall silent it forgets after their session time-out.
+        """
+        return self.idempotent
+
 
 async def detect(bootstrap: str, within_s: float = 10.0) -> Broker:
     """Ask the first server that answers.

@@ -31,15 +31,23 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class GroupConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """`tenure` is asked at the moment of fetching."""
+    """`tenure` is asked at the moment of fetching. `leaves`: whether it says so when it stops."""
 
-    def __init__(self, *args: Any, tenure: Callable[[], int], now_ms: Callable[[], int], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, tenure: Callable[[], int], now_ms: Callable[[], int], leaves: bool, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._servers = kwargs["bootstrap_servers"]
         self._tenure = tenure
         self._now_ms = now_ms
+        self._leaves = leaves
         self._next: dict[TopicPartition, int] = {}  # the first offset not returned, of what was returned in this tenure
         self._next_of = -1  # that tenure
+
+    async def stop(self) -> None:
+        if not self._leaves and self._coordinator is not None:
+            self._coordinator.reset_generation()  # it no longer knows of a membership that it could end
+        await super().stop()
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None

@@ -50,7 +50,8 @@ class Pool(Protocol):
         ...
 
     async def retire(self) -> None:
-        """Leave the pool at once: others read what is unfinished here. What is under way goes on."""
+        """Leave the pool at once: others read what is unfinished here (after the session time-out, where the broker
+        does not let members leave). What is under way goes on."""
         ...
 
     async def drained(self, within_s: float) -> bool:
@@ -99,7 +100,7 @@ class GroupPool(Generic[J]):
         await broker.connect()
         # As FastStream's own test broker does it: there is no other place to say which client it builds.
         config = broker.config.broker_config
-        config.builder = partial(self._build, config.builder)
+        config.builder = partial(self._build, config.builder, found.lets_members_leave)
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 await broker.start()
@@ -149,9 +150,12 @@ class GroupPool(Generic[J]):
         )
         subscriber(self._take)
 
-    def _build(self, builder: Any, **options: Any) -> GroupConsumer:
+    def _build(self, builder: Any, leaves: bool, **options: Any) -> GroupConsumer:
         self._client = GroupConsumer(
-            tenure=lambda: self._jobs.tenure, now_ms=lambda: int(self._clock.now() * 1000), **builder.keywords | options
+            tenure=lambda: self._jobs.tenure,
+            now_ms=lambda: int(self._clock.now() * 1000),
+            leaves=leaves,
+            **builder.keywords | options,
         )
         return self._client
 

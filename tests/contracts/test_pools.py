@@ -1,5 +1,6 @@
 """What every stateless pool promises, on every bus."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -182,3 +183,14 @@ async def test_a_second_member_takes_its_share_and_nothing_under_way_is_begun_an
     for partition in range(PARTITIONS):
         await real.send(f"last{partition}", partition)
     await first.has_done(*(f"last{partition}" for partition in range(PARTITIONS)), within_s=30.0)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(180)
+async def test_members_that_go_at_the_same_moment_do_not_spoil_the_group(real: KafkaWorld) -> None:
+    for turn in range(3):
+        bench = Bench()
+        first, second = await real.member(bench), await real.member(bench)
+        await real.send(f"r{turn}", turn)
+        await bench.has_done(f"r{turn}", within_s=30.0)
+        await asyncio.gather(first.close(), second.close())
