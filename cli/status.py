@@ -32,7 +32,7 @@ def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Cloc
     else:
         console.print(f"no local stack in {home}; asking the configured services", style="dim", highlight=False)
     settings, url = state.applied(settings, home), state.gateway_url(settings, home)
-    for manifest in models:
+    for manifest in {one.pool: one for one in models}.values():
         console.print(pool(manifest, asyncio.run(view(settings, manifest)), clock.now()))
     status, body = GatewayClient(url).get("/readyz")
     console.print(f"gateway {url}: {'ready' if status == 200 else 'not ready'}  {body.decode()}", markup=False)
@@ -51,14 +51,14 @@ async def view(settings: Settings, manifest: Manifest) -> PoolView:
     """Who serves a model now."""
     async with aclosing(redis_client.connect(settings.redis, max_connections=1)) as client:
         try:
-            return await RedisLeases(client, manifest.id).view(manifest.partitions)
+            return await RedisLeases(client, manifest.pool).view(manifest.partitions)
         except ConnectionError as error:
             raise CommandFailed(f"Redis at {settings.redis}: {error}") from None
 
 
 def pool(manifest: Manifest, seen: PoolView, now: float) -> Table:
     """One row a worker: its last beat and the partitions it owns."""
-    title = f"{manifest.id}: {len(seen.owners)} of {manifest.partitions} partitions owned"
+    title = f"{manifest.pool}: {len(seen.owners)} of {manifest.partitions} partitions owned"
     rows = Table("worker", "engine", "partitions", "running", "waiting", "tokens/s", "beat", title=title)
     rows.title_justify = "left"
     for name, beat in sorted(seen.beats.items()):
