@@ -13,6 +13,10 @@ T = TypeVar("T")
 
 _chat = msgspec.json.Decoder(ChatRequest)
 
+# A body is large because of media in it, which are a few long strings. As many small values as fit into it would hold
+# up everybody else for seconds; as many as this, for a tenth of one.
+MOST_VALUES = 65_536
+
 # msgspec ends its messages with where it was: "... - at `$.messages[0].role`".
 _WHERE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _FIELD = re.compile(r"(?:unknown|required) field `(?P<name>[^`]*)`")
@@ -27,13 +31,15 @@ def json_body(body: bytes, content_type: str, decoder: msgspec.json.Decoder[T]) 
     """Decode a JSON body.
 
     Raises:
-        TriptychError: unsupported_media_type, invalid_json, or what is wrong with which parameter.
+        TriptychError: unsupported_media_type, request_too_large, invalid_json, or what is wrong with which parameter.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise TriptychError(
             "unsupported_media_type", f"Unsupported content type {media_type!r}: send the request as application/json."
         )
+    if len(body) > MOST_VALUES and body.count(b",") > MOST_VALUES:
+        raise TriptychError("request_too_large", f"The request body has more than {MOST_VALUES} values.")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -246,6 +246,21 @@ def test_what_is_no_json_is_said_to_be_none(body: bytes, words: str) -> None:
     assert raised.value.code == "invalid_json"
 
 
+def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
+    """Each of them is a few bytes, so that the limit of bytes lets millions through."""
+    many = b'{"model":"m","messages":[' + b'{"role":"user","content":""},' * decode.MOST_VALUES + b"{}]}"
+    with pytest.raises(TriptychError) as raised:
+        decode.chat_request(many, "")
+    assert raised.value.fault.status == 413
+
+
+def test_a_body_of_one_very_long_value_is_read() -> None:
+    url = "data:image/png;base64," + "A" * 10_000_000
+    part = {"type": "image_url", "image_url": {"url": url}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    assert decode.chat_request(msgspec.json.encode(body), "").model == "m"
+
+
 @pytest.mark.parametrize("media_type", ["text/plain", "multipart/form-data; boundary=x"])
 def test_another_content_type_is_refused(media_type: str) -> None:
     with pytest.raises(TriptychError) as raised:
