@@ -13,7 +13,10 @@ from workers.media.read import decode
 def serve(memory_bytes: int) -> None:
     """Answer until the worker goes away."""
     asks, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints is no answer
+    sys.stderr = os.fdopen(os.dup(2), "w")  # for errors of ours
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):  # what a library prints is no answer, and for nobody's log: it repeats the media's words
+        os.dup2(nowhere, descriptor)
     for what, limit in _LIMITS.items():
         resource.setrlimit(what, (limit, limit))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

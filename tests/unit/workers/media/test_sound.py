@@ -217,16 +217,25 @@ def test_the_sound_of_a_video_is_its_track_and_starts_where_it_starts() -> None:
     alike(late[len(late) - 32_000 :], tone(2.0, 16_000))
 
 
-def test_a_hole_in_the_time_stamps_is_silence() -> None:
+def at_times(*starts: int) -> bytes:
+    """PLAIN at each of these times, in samples."""
     file = BytesIO()
     with av.open(file, "w", format="matroska") as container:
         stream = container.add_stream("pcm_s16le", rate=16_000, layout="mono")
-        for start in (0, 48_000):
+        for start in starts:
             frame = av.AudioFrame.from_ndarray(S16[None], format="s16", layout="mono")
             frame.sample_rate, frame.pts, frame.time_base = 16_000, start, Fraction(1, 16_000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    pcm = heard(file.getvalue())
+    return file.getvalue()
+
+
+def test_sound_alone_begins_with_its_first_sample_whatever_time_that_bears() -> None:
+    same(heard(at_times(80_000)), PLAIN, 1e-3)
+
+
+def test_a_hole_in_the_time_stamps_is_silence() -> None:
+    pcm = heard(at_times(0, 48_000))
     assert abs(len(pcm) - 64_000) < 50
     assert np.abs(pcm[16_100:47_900]).max() == 0
     same(pcm[48_000:], PLAIN, 1e-3, length=50)
