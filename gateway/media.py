@@ -3,7 +3,7 @@
 import base64
 import binascii
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -49,7 +49,8 @@ class Media:
         self._intake = intake
         self._artifacts = artifacts
         self._producer = producer
-        self._turns = itertools.count()
+        # By pool: of a video's jobs, which take turns, each pool would else get every other partition only.
+        self._turns: Mapping[EncoderKind, Iterator[int]] = {"vision": itertools.count(), "audio": itertools.count()}
 
     async def prepare(
         self,
@@ -84,7 +85,7 @@ class Media:
             TriptychError: overloaded, when the broker does not take it in time.
         """
         for job in jobs:
-            partition = next(self._turns) * STRIDE % names.POOL_PARTITIONS
+            partition = next(self._turns[job.slot.pool]) * STRIDE % names.POOL_PARTITIONS
             key = job.head.request_id.encode()
             topic = names.encode(job.slot.pool)
             await self._producer.send(topic, job, partition=partition, key=key, headers=headers)
