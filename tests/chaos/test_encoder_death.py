@@ -68,13 +68,13 @@ async def test_eight_pictures_of_one_request_are_encoded_side_by_side(world: Enc
         await world.joined(await world.ask(await world.pictures(8)))
         return time.monotonic() - began
 
-    await world.start("e1", sim_ms=400)
+    await world.start("e1", sim_ms=800)
     await world.joined(await world.ask(await world.pictures(2)))  # decoders have started
     alone = await seconds()
-    await world.start("e2", sim_ms=400)
+    await world.start("e2", sim_ms=800)
     await world.joined(await world.ask(await world.pictures(4)))
     together = await seconds()
-    print(f"sim, 400 ms a picture: one encoder {alone:.2f} s, two {together:.2f} s, ratio {together / alone:.2f}")
+    print(f"sim, 800 ms a picture: one encoder {alone:.2f} s, two {together:.2f} s, ratio {together / alone:.2f}")
     assert together < 0.6 * alone
 
 
