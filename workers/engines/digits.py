@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from infra.model_files import ModelMissing
 from schemas.jobs import DecodeJob
@@ -75,6 +76,7 @@ class DigitsPainter:
 
 
 def _loaded(kind: Any, weights: Path) -> Any:
+    torch.set_num_threads(1)  # stages share the cores, and these networks are too small for two
     try:
         return kind.load(weights)
     except (FileNotFoundError, RuntimeError) as error:

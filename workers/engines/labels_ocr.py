@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from PIL import Image
 
 from infra import tesseract
@@ -16,6 +17,7 @@ from workers.engines.efficientnet import Label, Labeller
 from workers.engines.ocr import Reader, Rgb
 
 BATCH = 4
+THREADS = 1  # stages share the cores; a second thread of a network this small costs more than it saves
 FORWARD = 8  # pictures; a video's frames would otherwise take gigabytes at once
 TOP, WORTH_SAYING, SURE = 3, 0.1, 0.3  # labels looked at; shares from which one is told, and told without "may"
 TEXT_CHARS = 1000  # of a picture: more would leave no room for the question
@@ -44,6 +46,7 @@ class LabelsOcrEngine:
     def load(self, report: Callable[[str], None]) -> None:
         """Raises ModelMissing: the weights, or Tesseract with its languages, are not there."""
         report("loading EfficientNet-Lite0")
+        torch.set_num_threads(THREADS)
         self._labeller = Labeller.load(self._weights)
         report("looking for Tesseract")
         try:

@@ -12,6 +12,7 @@ from workers.engines.efficientnet import CLASSES, Labeller, Network, filled
 @pytest.fixture(scope="module")
 def network() -> Network:
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     return Network()
 
 
