@@ -14,6 +14,7 @@ from infra import model_files
 from infra.clock import ManualClock
 from schemas.errors import TriptychError
 from schemas.openai_request import ChatMessage
+from tests.unit.gateway.tokenizers_of import MAKES
 from topics.tokens import ChatTokenizer
 
 TINY_PATH = Path(__file__).parents[2] / "data" / "tiny_tokenizer.json"
@@ -251,6 +252,18 @@ async def test_places_survive_what_templates_do_to_text(template: str) -> None:
     offsets = [place.offset for place in found.places]
     assert offsets == sorted(offsets)
     assert 0 < offsets[0] <= len(found.prompt_ids)
+
+
+@pytest.mark.parametrize("make", MAKES)
+async def test_text_after_a_place_is_no_beginning_whatever_the_tokenizer(make: str) -> None:
+    tokenizer = ChatTokenizer(MAKES[make]().to_str().encode())
+    ours = renderer("{{ messages[0].content }}", tokenizer)
+    messages = messages_of([{"role": "user", "content": [PICTURE, words("quick fox"), PICTURE, words("dog")]}])
+    found = await ours.lay_out(messages, 10_000, [[Surround("", "")]] * 2)
+    first, second = (place.offset for place in found.places)
+    assert first == 0
+    assert found.prompt_ids[:second] == tokenizer.encode("\nquick fox\n", {}, begins=False)
+    assert found.prompt_ids[second:] == tokenizer.encode("\ndog", {}, begins=False)
 
 
 async def test_a_user_cannot_make_a_place() -> None:
