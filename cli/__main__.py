@@ -28,6 +28,7 @@ from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from infra.model_sources import CannotFetch
 from infra.settings import WrongSetting
+from topics import asyncapi
 
 DEFAULT_HOME = Path(".triptych")
 DEFAULT_MODEL = "smollm2-135m"
@@ -182,6 +183,13 @@ def topics_list(home: Home = DEFAULT_HOME) -> None:
     Console().print(topic_admin.table(settings, topic_admin.served(settings)))
 
 
+@topics_app.command("asyncapi")
+def topics_asyncapi() -> None:
+    """Print the AsyncAPI description of the topics that encoders and decoders read, as JSON."""
+    settings = config.load()
+    print(asyncapi.document(settings, topic_admin.served(settings)).decode())
+
+
 @models_app.command("list")
 def models_list() -> None:
     """Show the known models and whether their weights are on disk."""
@@ -190,22 +198,15 @@ def models_list() -> None:
 
 @models_app.command("pull")
 def models_pull(
-    name: Annotated[str, typer.Argument(help="Id of a known model, or hf:organisation/model[@revision].")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids of known models, or hf:organisation/model[@revision]; TRIPTYCH_MODELS if none."),
+    ] = None,
 ) -> None:
-    """Fetch a model's weights, once; checked by hash."""
-    model_commands.pull(name, config.load(), Console())
-
-
-@app.command()
-def train(
-    model: Annotated[Literal["omni-tiny"], typer.Argument(help="Which model of our own.")],
-    out: Annotated[Path, typer.Option(help="Folder for the weights.")] = DEFAULT_HOME / "trained",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same weights on the same machine.")] = 0,
-    quick: Annotated[bool, typer.Option(help="All of it in a minute, learning nothing: a test of the way.")] = False,
-) -> None:
-    """Train the weights of a model of our own: twenty minutes on two cores, progress and figures on the terminal."""
-    more = ["--quick"] if quick else []
-    _become("workers", "train", model, "--out", str(out), "--seed", str(seed), *more)
+    """Fetch the weights of models, once; checked by hash."""
+    settings = config.load()
+    for name in names or settings.model_ids:
+        model_commands.pull(name, settings, Console())
 
 
 def _become(module: str, *arguments: str) -> None:
