@@ -28,7 +28,6 @@ from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from infra.model_sources import CannotFetch
 from infra.settings import WrongSetting
-from topics import asyncapi
 
 DEFAULT_HOME = Path(".triptych")
 DEFAULT_MODEL = "smollm2-135m"
@@ -186,6 +185,8 @@ def topics_list(home: Home = DEFAULT_HOME) -> None:
 @topics_app.command("asyncapi")
 def topics_asyncapi() -> None:
     """Print the AsyncAPI description of the topics that encoders and decoders read, as JSON."""
+    from topics import asyncapi  # noqa: PLC0415 - FastStream takes most of a second that no other command should pay
+
     settings = config.load()
     print(asyncapi.document(settings, topic_admin.served(settings)).decode())
 
