@@ -35,13 +35,14 @@ def read(data: bytes, limits: MediaLimits) -> Picture:
         MediaFault
     """
     facts = png.take_apart(data) if data.startswith(png.SIGNATURE) else None
-    _check_pixels(_webp_size(data), limits)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata, which no picture depends on
             return _read(facts.data if facts else _with_alpha_flag(data), facts, limits)
-    except (Image.DecompressionBombError, MemoryError) as error:
+    except Image.DecompressionBombError as error:
         raise _too_many_pixels(limits) from error
+    except MemoryError as error:
+        raise MediaFault("media_too_large", "the picture needs too much memory to decode") from error
     except UnidentifiedImageError as error:
         raise _unidentified(data) from error
     except MediaFault:
@@ -75,22 +76,9 @@ def _unidentified(data: bytes) -> MediaFault:
     return MediaFault("media_type_unsupported", f"not a picture in one of the formats {', '.join(_FORMATS)}")
 
 
-def _webp_size(data: bytes) -> tuple[int, int]:
-    """(0, 0) = no WebP. Pillow makes room for all of a WebP's pixels before it tells how many there are."""
-    if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
-        return 0, 0
-    if data[12:16] == b"VP8X":
-        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
-    if data[12:16] == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    width, height = struct.unpack_from("<HH", data, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
-
 def _with_alpha_flag(data: bytes) -> bytes:
     """An animated WebP's canvas starts transparent, also if the header says that no frame has alpha."""
-    is_animated = _webp_size(data) != (0, 0) and data[12:16] == b"VP8X" and data[20] & 0x02
+    is_animated = data[:4] == b"RIFF" and data[8:16] == b"WEBPVP8X" and len(data) > 20 and data[20] & 0x02
     return data[:20] + bytes([data[20] | 0x10]) + data[21:] if is_animated else data
 
 

@@ -75,7 +75,19 @@ def test_any_container_and_codec_shows_the_same_frames(
     assert close(shown.frames[0].rgb[8, 8], RED, 16)
 
 
-def test_only_what_is_needed_is_decoded_and_it_is_the_same_as_when_all_is() -> None:
+def test_only_what_is_needed_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, decoded = clip._Video._decode, []
+
+    def counted(self: Any, packet: Any) -> list[av.VideoFrame]:
+        decoded.append(packet)
+        return decode(self, packet)
+
+    monkeypatch.setattr(clip._Video, "_decode", counted)
+    assert places(seen(video(codec_options={"g": "3"}), video_frames=3)) == [0, 10, 20]
+    assert len(decoded) < 20
+
+
+def test_it_is_the_same_as_when_all_is_decoded() -> None:
     keyed = seen(video(codec_options={"g": "3", "bf": "2"}), video_frames=3)
     whole = seen(video(codec_options={"g": "300", "bf": "2"}), video_frames=3)
     assert places(keyed) == places(whole) == [0, 10, 20]
@@ -229,6 +241,8 @@ def test_video_longer_larger_or_of_more_frames_than_allowed_is_refused() -> None
         with pytest.raises(MediaFault) as caught:
             seen(data, **limits)
         assert caught.value.code == code
+    with pytest.raises(MediaFault, match="longer than 2 s"):
+        seen(video("mpegts"), video_s=2.0)  # its header does not say how long it is
     with pytest.raises(MediaFault, match="too many frames"):
         seen(video("matroska", rate=1000, times=range(300)), video_s=1.0)
 

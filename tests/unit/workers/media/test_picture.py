@@ -251,6 +251,11 @@ def test_a_png_that_states_its_gamma_and_primaries_is_converted() -> None:
     same(wide, as_srgb(muted, 1.0, DISPLAY_P3), 2)
 
 
+def test_white_stays_white_whatever_white_the_primaries_are_of() -> None:
+    d50 = struct.pack(">8I", 34570, 35850, 64000, 33000, 30000, 60000, 15000, 6000)
+    same(png(GREY, 8, 0, before=[(b"gAMA", struct.pack(">I", 45455)), (b"cHRM", d50)]), GREY, 1)
+
+
 def test_a_png_that_says_it_is_srgb_in_any_way_is_left_alone() -> None:
     usual = struct.pack(">8I", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
     same(png(SCENE, 8, 2, before=[(b"gAMA", struct.pack(">I", 45455)), (b"cHRM", usual)]), SCENE)

@@ -92,9 +92,9 @@ def test_an_item_that_hangs_is_given_up_and_the_next_one_is_decoded() -> None:
 
 
 def test_an_item_that_needs_too_much_memory_is_refused_and_the_process_lives() -> None:
-    decoders = Decoders(1, memory_bytes=1 << 30)
+    decoders = Decoders(1, memory_bytes=800 << 20)
     try:
-        large = png(np.zeros((1, 1), np.uint8), 8, 0, size=(40_000, 30_000))
+        large = png(np.zeros((1, 1), np.uint8), 8, 6, size=(13_000, 13_000))
         with pytest.raises(MediaFault) as caught:
             decoders.decode("image", "vision", large, MediaLimits(image_pixels=1 << 30))
         assert caught.value.code == "media_too_large"
