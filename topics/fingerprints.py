@@ -5,11 +5,13 @@ import re
 
 import msgspec
 
-from schemas.manifest import Manifest
+from schemas.manifest import EncoderName, Manifest
 from schemas.media import EncoderKind
 
 # Raise it when workers/media makes other pixels, frames or samples of the same bytes.
 DECODING_VERSION = 1
+# Raise one when that engine makes something else of the same pixels or samples with the same weights.
+ENGINE_VERSIONS: dict[EncoderName, int] = {"whisper": 1, "labels-ocr": 1, "digits": 1}
 _FINGERPRINT_CHARS = 16
 _DIGEST_CHARS = 32
 _LANGUAGE = re.compile("[a-z]{2,3}")
@@ -25,7 +27,8 @@ def fingerprint(manifest: Manifest, pool: EncoderKind) -> str:
     encoder = manifest.encoders[pool]
     weights = manifest.weights[encoder.weights] if encoder.weights else None
     vocabulary = manifest.pool if encoder.yields == "token_ids" else ""
-    what = (pool, encoder.engine, encoder.yields, weights, vocabulary, manifest.media.video_frames, DECODING_VERSION)
+    versions = (DECODING_VERSION, ENGINE_VERSIONS.get(encoder.engine, 1))
+    what = (pool, encoder.engine, encoder.yields, weights, vocabulary, manifest.media.video_frames, versions)
     return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:_FINGERPRINT_CHARS]
 
 

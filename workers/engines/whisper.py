@@ -34,6 +34,7 @@ class WhisperEngine:
     def __init__(self, weights: Path) -> None:
         self._weights = weights
         self._model: Any = None
+        self._languages: frozenset[str] = frozenset()
 
     def load(self, report: Callable[[str], None]) -> None:
         """Raises ModelMissing: the folder or the library is not there."""
@@ -46,6 +47,11 @@ class WhisperEngine:
 
         report("loading Whisper")
         self._model = WhisperModel(str(self._weights), device="cpu", compute_type="int8", cpu_threads=1)
+        token_of = self._model.hf_tokenizer.token_to_id
+        # The library lists languages of later models as well.
+        self._languages = frozenset(
+            one for one in self._model.supported_languages if token_of(f"<|{one}|>") is not None
+        )
         report("warming up")
         self._hear([Window(0, 0.0, np.zeros(SAMPLE_RATE, np.float32))], {0: "en"})
 
@@ -69,9 +75,9 @@ class WhisperEngine:
         ]
 
     def _fault(self, item: Decoded) -> MediaFault | None:
-        known = self._model.supported_languages
-        if isinstance(item, Sound) and item.language and item.language.lower() not in known:
-            return MediaFault("invalid_request", f"language {item.language!r} is none of {', '.join(sorted(known))}")
+        if isinstance(item, Sound) and item.language and item.language.lower() not in self._languages:
+            known = ", ".join(sorted(self._languages))
+            return MediaFault("invalid_request", f"language {item.language!r} is none of {known}")
         return None
 
     def _rounds(self, waiting: list[list[Window]], spoken: dict[int, str]) -> list[tuple[Window, list[Segment]]]:
