@@ -1,5 +1,6 @@
 """A chat request with media -> the generate job, when all of it is known already, or the encode jobs still needed."""
 
+import asyncio
 import base64
 import binascii
 import itertools
@@ -79,16 +80,22 @@ class Media:
         return Prepared(None, plan.encode_jobs(draft, slots, room, missing))
 
     async def send(self, jobs: Sequence[EncodeJob], headers: list[tuple[str, bytes]]) -> None:
-        """Ask the encoders.
+        """Ask the encoders, for everything at once.
 
         Raises:
             TriptychError: overloaded, when the broker does not take it in time.
         """
-        for job in jobs:
-            partition = next(self._turns[job.slot.pool]) * STRIDE % names.POOL_PARTITIONS
-            key = job.head.request_id.encode()
-            topic = names.encode(job.slot.pool)
-            await self._producer.send(topic, job, partition=partition, key=key, headers=headers)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in jobs:
+                    group.create_task(self._send(job, headers))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _send(self, job: EncodeJob, headers: list[tuple[str, bytes]]) -> None:
+        partition = next(self._turns[job.slot.pool]) * STRIDE % names.POOL_PARTITIONS
+        key = job.head.request_id.encode()
+        await self._producer.send(names.encode(job.slot.pool), job, partition=partition, key=key, headers=headers)
 
 
 async def _laid_out(served: Served, request: ChatRequest, taken: Sequence[Taken]) -> tuple[list[Slot], list[int]]:

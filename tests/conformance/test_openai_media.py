@@ -102,7 +102,7 @@ async def test_a_chat_is_answered_by_voice(client: openai.AsyncOpenAI, cascade: 
         messages=SAY_HI,
         modalities=["text", "audio"],
         audio={"voice": "alloy", "format": "wav"},
-        max_tokens=24,
+        max_tokens=120,
         temperature=0,
     )
     audio = answer.choices[0].message.audio
@@ -124,7 +124,7 @@ async def test_a_chat_is_answered_by_voice_while_it_is_written(client: openai.As
         messages=SAY_HI,
         modalities=["text", "audio"],
         audio={"voice": "alloy", "format": "pcm16"},
-        max_tokens=24,
+        max_tokens=120,
         temperature=0,
     ) as stream:
         final = await stream.get_final_completion()

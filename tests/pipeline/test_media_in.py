@@ -222,6 +222,13 @@ async def test_a_client_that_goes_away_while_encoders_work_cancels_the_request(g
     await until(lambda: gateway.hub.request(MODEL, head.request_id).cancelled, within_s=1.0)
 
 
+async def test_a_bus_that_does_not_take_the_encode_jobs_is_a_503(gateway: Gateway) -> None:
+    gateway.pool.refuse = TriptychError("overloaded", "the bus is full", retry_after_s=1)
+    with pytest.raises(openai.InternalServerError, match="the bus is full") as raised:
+        await ask(gateway, user(image(), image(OTHER_PNG)))
+    assert raised.value.status_code == 503
+
+
 async def test_the_trail_tells_of_media(gateway: Gateway) -> None:
     answer = await ask(gateway, user(image(), image(OTHER_PNG)))
     again = await ask(gateway, user(image()))
