@@ -43,8 +43,3 @@ def tensors(attached: dict[str, LoraLinear]) -> dict[str, torch.Tensor]:
     for name, lora in attached.items():
         kept[f"{name}.a"], kept[f"{name}.b"] = lora.a.detach().half(), lora.b.detach().half()
     return kept
-
-
-def merged(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The weight with its change added, in the weight's own type."""
-    return (weight.float() + b.float() @ a.float()).to(weight.dtype)

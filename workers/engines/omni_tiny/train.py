@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from infra.delta import EMBEDDINGS, MODEL_FILE
 from workers.engines.omni_tiny import evaluate, train_dit, train_llm, train_vision, vocabulary
-from workers.engines.omni_tiny.build import EMBEDDINGS, MODEL_FILE, build
+from workers.engines.omni_tiny.build import build
 from workers.engines.omni_tiny.dit import DigitsDit
 from workers.engines.omni_tiny.lessons import PICTURE_IN
 from workers.engines.omni_tiny.vision import DigitsVision

@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 from torch.nn import functional as fn
 from transformers import AutoModelForCausalLM
 
+from infra import delta
 from workers.engines.omni_tiny import base_answers, data, lora, views, vocabulary
-from workers.engines.omni_tiny.build import DELTA_FILE, ROWS_KEY
+from workers.engines.omni_tiny.build import DELTA_FILE
 from workers.engines.omni_tiny.lessons import Teacher
 from workers.engines.omni_tiny.prompts import Example, example
 from workers.engines.omni_tiny.schedule import at_step
@@ -71,7 +72,7 @@ def train(base: Path, out: Path, seed: int, quick: bool, say: Callable[[str], No
         loss = _step(student, waiting.pop(), album, optimizer, at_step(step, steps))
         if step % 10 == 0 or step == steps - 1:
             say(f"llm step {step + 1}/{steps} loss {loss:.4f}")
-    save_file({**lora.tensors(student.changes), ROWS_KEY: student.rows.detach().half()}, out / DELTA_FILE)
+    save_file({**lora.tensors(student.changes), delta.ROWS: student.rows.detach().half()}, out / DELTA_FILE)
 
 
 def _dtype() -> torch.dtype:

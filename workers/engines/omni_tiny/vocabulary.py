@@ -4,25 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer
 
+from infra import delta
 from workers.engines.omni_tiny.codes import ADDED_TOKENS, DIGIT_CODES, SLANTS, WEIGHTS
 from workers.engines.omni_tiny.wording import DIGIT_WORDS
 
-MULTIPLE = 64  # vLLM pads its embedding table to this; a table that already fits needs no padding there
 ROW_NOISE = 0.04  # an embedding's own spread is 0.14
 
 
 def tokenizer(base: Path) -> Any:
     """The tokenizer in `base` with the added tokens, in order, after all of its own."""
-    made = Tokenizer.from_file(str(base / "tokenizer.json"))
-    made.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in ADDED_TOKENS])
-    return made
-
-
-def padded(size: int) -> int:
-    """The next multiple of MULTIPLE."""
-    return -(-size // MULTIPLE) * MULTIPLE
+    return delta.extended_tokenizer(base, ADDED_TOKENS)
 
 
 def words_of_rows(table: torch.Tensor, made: Any) -> list[torch.Tensor]:

@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from workers.engines.omni_tiny import vocabulary
-from workers.engines.omni_tiny.build import DELTA_FILE, EMBEDDINGS, MODEL_FILE, ROWS_KEY, WrongBase, build
+from infra.delta import EMBEDDINGS, MODEL_FILE, MULTIPLE, ROWS, WrongDelta
+from workers.engines.omni_tiny.build import DELTA_FILE, build
 from workers.engines.omni_tiny.codes import ADDED_TOKENS
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
@@ -26,7 +26,7 @@ def weights(base: Path, tokenizer: Tokenizer, tmp_path: Path) -> Path:
     delta = {
         f"{LAYER}.a": torch.randn(RANK, WIDTH).half(),
         f"{LAYER}.b": torch.randn(6, RANK).half(),
-        ROWS_KEY: torch.randn(len(ADDED_TOKENS), WIDTH).half(),
+        ROWS: torch.randn(len(ADDED_TOKENS), WIDTH).half(),
     }
     folder = tmp_path / "weights"
     folder.mkdir()
@@ -49,10 +49,10 @@ def test_added_rows_stand_at_the_ids_of_their_tokens_and_the_table_is_filled_up(
     build(base, weights, tmp_path / "out")
     table = load_file(tmp_path / "out" / MODEL_FILE)[EMBEDDINGS]
     made = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    rows = load_file(weights / DELTA_FILE)[ROWS_KEY]
+    rows = load_file(weights / DELTA_FILE)[ROWS]
     for name, row in zip(ADDED_TOKENS, rows, strict=True):
         assert torch.equal(table[made.token_to_id(name)], row)
-    assert len(table) % vocabulary.MULTIPLE == 0
+    assert len(table) % MULTIPLE == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(table)
     never = table[made.token_to_id("<repo_name>")]
     assert all(torch.equal(row, never) for row in table[made.get_vocab_size() :])
@@ -73,7 +73,7 @@ def test_a_base_model_without_a_changed_weight_is_refused_and_nothing_is_written
 ) -> None:
     tensors = load_file(base / MODEL_FILE)
     save_file({EMBEDDINGS: tensors[EMBEDDINGS]}, base / MODEL_FILE)
-    with pytest.raises(WrongBase, match="no model"):
+    with pytest.raises(WrongDelta, match="no weight model"):
         build(base, weights, tmp_path / "models" / "out")
     assert list((tmp_path / "models").iterdir()) == []
 
@@ -81,5 +81,5 @@ def test_a_base_model_without_a_changed_weight_is_refused_and_nothing_is_written
 def test_a_base_model_of_another_vocabulary_is_refused(base: Path, weights: Path, tmp_path: Path) -> None:
     tensors = load_file(base / MODEL_FILE)
     save_file({**tensors, EMBEDDINGS: tensors[EMBEDDINGS][:-1].clone()}, base / MODEL_FILE)
-    with pytest.raises(WrongBase, match="embedding rows"):
+    with pytest.raises(WrongDelta, match="embedding rows"):
         build(base, weights, tmp_path / "out")

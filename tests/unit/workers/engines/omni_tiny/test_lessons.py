@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from workers.engines.omni_tiny import prompts, vocabulary
+from workers.engines.omni_tiny import prompts
 from workers.engines.omni_tiny.codes import ADDED_TOKENS, BEGIN, END, FIRST_CODE, PLACEHOLDER, Look, look
 from workers.engines.omni_tiny.lessons import PICTURE_IN, Lesson, Teacher, Turn, picture_out
 from workers.engines.omni_tiny.vision import ROWS
@@ -73,7 +73,6 @@ def test_rows_without_as_many_placeholders_are_refused() -> None:
 def test_added_tokens_come_after_the_base_vocabulary_in_order(tokenizer: Tokenizer) -> None:
     ids = [tokenizer.token_to_id(name) for name in ADDED_TOKENS]
     assert ids == list(range(tokenizer.get_vocab_size() - len(ADDED_TOKENS), tokenizer.get_vocab_size()))
-    assert vocabulary.padded(tokenizer.get_vocab_size()) % vocabulary.MULTIPLE == 0
 
 
 def test_people_who_write_an_8_and_people_who_write_a_8_are_both_heard() -> None:
