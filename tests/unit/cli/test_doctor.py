@@ -1,12 +1,14 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cli import doctor
 from cli.local import kafka_jars
 from cli.local.kafka_jars import NotToBeHad
 from cli.local.process import PartFailed
-from schemas.manifest import Limits, Manifest, Source
+from infra import tesseract
+from schemas.manifest import Encoder, Limits, Manifest, Source
 
 MODEL = Manifest(id="tiny", source=Source("hf", repo="a/tiny"), limits=Limits(64))
 
@@ -59,3 +61,22 @@ def test_a_silent_service_is_a_problem_only_where_a_stack_runs() -> None:
     assert doctor.service("Redis", answers=False, expected=True).verdict == "problem"
     assert doctor.service("Redis", answers=False, expected=False).verdict == "note"
     assert doctor.service("Redis", answers=True, expected=False).verdict == "ok"
+
+
+READER = msgspec.structs.replace(MODEL, encoders={"vision": Encoder("labels-ocr", "text")})
+
+
+def test_tesseract_is_looked_for_where_a_model_reads_pictures_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tesseract, "find", lambda: "/usr/bin/tesseract")
+    assert doctor.ocr([MODEL]) == []
+    (found,) = doctor.ocr([MODEL, READER])
+    assert (found.verdict, found.seen) == ("ok", "/usr/bin/tesseract")
+
+
+def test_a_missing_tesseract_is_a_problem_that_names_the_model_and_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (found,) = doctor.ocr([READER])
+    assert found.verdict == "problem" and "tiny cannot see" in found.seen
+    assert "apt-get install tesseract-ocr tesseract-ocr-kor" in found.mend

@@ -1,10 +1,13 @@
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cli import models
 from cli.errors import CommandFailed
 from infra import manifests
+from infra.settings import load
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,11 @@ def test_a_manifest_that_somebody_edited_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("mine")
     models.write_manifest(models.from_hub("hf:a/b"), tmp_path)
     assert (tmp_path / "b.toml").read_text() == "mine"
+
+
+def test_the_list_says_whose_llm_and_which_weights_a_model_has(tmp_path: Path) -> None:
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(models.table(load({"TRIPTYCH_MODEL_DIR": str(tmp_path)})))
+    row = next(line for line in console.export_text().splitlines() if "smollm2-cascade" in line)
+    assert "no: triptych models pull smollm2-cascade" in row
+    assert "the LLM of smollm2-135m; efficientnet-lite0, whisper-base" in row

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import manifests, model_paths
+from infra import manifests, model_paths, model_sources
 from infra.manifests import UnknownModel, WrongManifest
 from infra.settings import load
 from schemas.manifest import Manifest
@@ -26,6 +26,15 @@ def write(folder: Path, text: str, name: str = "one.toml") -> Path:
 def test_every_built_in_manifest_is_valid_and_named_after_its_model() -> None:
     known = manifests.load_all(load({}))
     assert {path.stem for path in model_paths.BUILT_IN.glob("*.toml")} == set(known)
+
+
+def test_weights_that_come_with_triptych_are_those_that_the_manifests_pin() -> None:
+    sources = [
+        one for model in manifests.load_all(load({})).values() for one in (model.source, *model.weights.values())
+    ]
+    for source in sources:
+        if source.pins:
+            assert model_sources.built_in(source).is_dir()
 
 
 def test_the_default_settings_serve_the_small_model() -> None:
