@@ -6,9 +6,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from infra import manifests
 from infra.delta import EMBEDDINGS, MODEL_FILE, MULTIPLE, ROWS, WrongDelta
-from workers.engines.omni_tiny.build import DELTA_FILE, build
-from workers.engines.omni_tiny.codes import ADDED_TOKENS
+from infra.settings import load
+from workers.engines.omni_tiny.build import DELTA_FILE, NEVER_SAID, build
+from workers.engines.omni_tiny.codes import ADDED_TOKENS, BEGIN, END, FIRST_CODE
+from workers.engines.omni_tiny.lessons import PICTURE_IN
+from workers.engines.omni_tiny.vision import ROWS as ROWS_OF_A_PICTURE
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
 WIDTH, RANK = 4, 2
@@ -83,3 +87,12 @@ def test_a_base_model_of_another_vocabulary_is_refused(base: Path, weights: Path
     save_file({**tensors, EMBEDDINGS: tensors[EMBEDDINGS][:-1].clone()}, base / MODEL_FILE)
     with pytest.raises(WrongDelta, match="embedding rows"):
         build(base, weights, tmp_path / "out")
+
+
+def test_the_manifest_adds_the_tokens_that_the_model_was_trained_with() -> None:
+    manifest = manifests.find(load({}), "triptych-omni-tiny")
+    assert (manifest.source.tokens, manifest.source.filler) == (ADDED_TOKENS, NEVER_SAID)
+    eyes, brush = manifest.encoders["vision"], manifest.decoders["image"]
+    assert eyes.before + eyes.placeholder * ROWS_OF_A_PICTURE + eyes.after == PICTURE_IN
+    assert (brush.begin, brush.end) == (BEGIN, END)
+    assert (brush.first, brush.last) == (ADDED_TOKENS[FIRST_CODE], ADDED_TOKENS[-1])
