@@ -11,6 +11,14 @@ TORCH := $(TORCH)+cpu
 endif
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := $(BIN)/python -m pytest
+# Tesseract reads what is written in pictures; the others are a Korean font and recorded speech for the tests. Installed
+# where that needs no question (root on Debian and its kin); elsewhere `triptych doctor` says what is missing.
+SYSTEM_UP   := tesseract-ocr tesseract-ocr-kor
+SYSTEM_TEST := $(SYSTEM_UP) fonts-nanum pocketsphinx-testdata
+APT := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
+system = $(if $(APT),@dpkg-query -s $(1) >/dev/null 2>&1 || { $(APT) -qq update && \
+  DEBIAN_FRONTEND=noninteractive $(APT) -qq install --yes --no-install-recommends $(1) >/dev/null; } || \
+  echo "could not install: $(1)" >&2)
 # Arguments for the command behind a target: make up ARGS="--port 8080 --workers 1"
 ARGS   ?=
 
@@ -35,6 +43,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 up: $(STAMP) ## Start broker, Valkey, S3, gateway and workers on this machine; Ctrl-C stops all
+	$(call system,$(SYSTEM_UP))
 	@$(BIN)/triptych up $(ARGS)
 
 down: $(STAMP) ## Stop a stack that runs in another terminal
@@ -48,6 +57,7 @@ check: $(STAMP) ## Format, lint, types, imports, tests without services: under a
 	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
+	$(call system,$(SYSTEM_TEST))
 	$(PYTEST) $(ARGS)
 
 test-services: $(STAMP) ## Only what talks to the broker, Valkey or S3; TRIPTYCH_TEST_KAFKA chooses the broker

@@ -31,7 +31,6 @@ from infra.settings import WrongSetting
 
 DEFAULT_HOME = Path(".triptych")
 DEFAULT_MODEL = "smollm2-135m"
-DEFAULT_MODELS = "smollm2-135m"
 # What the person at the terminal can mend; anything else is a fault of ours and shows its traceback.
 EXPECTED = (CommandFailed, WrongSetting, WrongManifest, ModelMissing, CannotFetch)
 
@@ -70,10 +69,11 @@ def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="How many LLM workers in all, shared out among the LLMs served.")
-    ] = 2,
+    ] = 3,
     model: Annotated[
-        str, typer.Option(help="Which models to serve, comma-separated; see: triptych models list.")
-    ] = DEFAULT_MODELS,
+        str,
+        typer.Option(help="Which models to serve, comma-separated; see: triptych models list. All that come with it."),
+    ] = "",
     scale: Annotated[
         str,
         typer.Option(help="How many workers a pool has, e.g. 'encode.vision=2,decode.image=0'; 1 each if not given."),
@@ -99,7 +99,7 @@ def up(
         broker=broker,
         port=port,
         workers=workers,
-        models=[one.strip() for one in model.split(",") if one.strip()],
+        models=model,
         engine=engine,
         media_engine=media_engine,
         scale=parse_scale(scale),
@@ -121,7 +121,7 @@ def down(home: Home = DEFAULT_HOME) -> None:
 @app.command()
 def status(home: Home = DEFAULT_HOME) -> None:
     """Show parts, workers, partitions and readiness. Ends with 1 when the gateway is not ready."""
-    settings = config.load()
+    settings = state.applied(config.load(), home)
     if not statuses.show(settings, home, topic_admin.served(settings), SystemClock(), Console()):
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cli.local import broker, kafka_jars, ports, probes, s3, state, valkey
 from cli.local.process import PartFailed
+from cli.served import reads_pictures
 from infra import manifests, model_store, tesseract
 from infra import settings as config
 from infra.settings import Settings
@@ -92,7 +93,7 @@ def model(manifest: Manifest, model_dir: Path) -> Finding:
 
 def ocr(served: list[Manifest]) -> list[Finding]:
     """Whether Tesseract is there, if a served model reads what is written in pictures."""
-    readers = [one.id for one in served for encoder in one.encoders.values() if encoder.engine == "labels-ocr"]
+    readers = [one.id for one in served if reads_pictures(one)]
     if not readers:
         return []
     try:

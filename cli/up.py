@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from cli import models, topic_admin
+from cli import served as served_models
 from cli.errors import CommandFailed
 from cli.gateway_client import GatewayClient, GatewayUnreachable
 from cli.local import broker, interrupts, ports, stack, state
@@ -20,7 +21,6 @@ from cli.local.stack import Plan, UpOptions
 from cli.local.supervisor import Supervisor
 from cli.screen import Screen, View, screen_for
 from cli.traffic import RateMeter, Rates, totals
-from infra import manifests
 from infra.clock import Clock
 from infra.settings import Settings
 
@@ -115,6 +115,7 @@ class Up:
             supervisor=os.getpid(),
             pids=pids,
             births=state.births_of(pids),
+            models=",".join(self._plan.models),
         )
         state.write(self._options.home, described)
 
@@ -145,7 +146,7 @@ def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) 
         CommandFailed: with what to do, or the end of the log that tells.
     """
     check(options, settings.host)
-    served = [manifests.find(settings, one) for one in options.models]
+    served = served_models.chosen(options.models, settings, console, real_media=options.media_engine == "real")
     for manifest in served:
         models.fetch(manifest, settings, console)
     with console.status("looking for a broker") if console.is_terminal else nullcontext():
@@ -154,5 +155,5 @@ def run(options: UpOptions, settings: Settings, clock: Clock, console: Console) 
     topics_exist = partial(topic_admin.topics_exist, settings, served)
     with interrupts.counted() as signals:
         plan = stack.plan(options, settings, served, decision, topics_exist)
-        with screen_for(plan, options.models, console, clock) as screen:
+        with screen_for(plan, [one.id for one in served], console, clock) as screen:
             Up(options, plan, clock, screen, signals).run()

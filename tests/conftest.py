@@ -29,6 +29,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.S3]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Everything, with two vLLM workers and the real model; one for the session, because it takes a minute to start."""
+    """All that `triptych up` serves, with the real models; one for the session, because it takes a minute to start."""
     with running_stack(tmp_path_factory.mktemp("stack"), *services.broker_wish()) as one:
         yield one

@@ -26,7 +26,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # auto, kafka, embedded or host:port
     port: int
     workers: int  # LLM workers in all
-    models: list[str]
+    models: str  # comma-separated; empty = those that come with it and can run here
     engine: str  # of the LLM workers
     media_engine: str = "real"  # of encoders and decoders
     worker_args: list[str] = []  # more arguments for each LLM worker
@@ -47,6 +47,7 @@ class Addresses(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     addresses: Addresses
     decision: Decision
+    models: list[str]
     logs: Path
     groups: list[list[Part]]
     stop_order: list[list[str]]
@@ -78,12 +79,14 @@ def plan(
         redis=valkey.url(at.valkey),
         s3=s3.endpoint(at.s3),
     )
-    environment = _environment(options, settings, addresses)
+    served = [one.id for one in models]
+    environment = _environment(options, settings, addresses, served)
     workers = _workers(options, models, environment)
     gateway = _gateway(options, addresses.url, environment)
     return Plan(
         addresses=addresses,
         decision=decision,
+        models=served,
         logs=options.home / "logs",
         groups=[_services(options, settings, decision, at, topics_exist), [gateway, *workers]],
         stop_order=[[gateway.name], [worker.name for worker in workers]],
@@ -107,14 +110,14 @@ def _services(
     return [msgspec.structs.replace(bus, ready=lambda: probes.kafka(own) and topics_exist(own)), cache, store]
 
 
-def _environment(options: UpOptions, settings: Settings, addresses: Addresses) -> dict[str, str]:
+def _environment(options: UpOptions, settings: Settings, addresses: Addresses, models: Sequence[str]) -> dict[str, str]:
     """Settings that all of our own processes share."""
     values = {
         "kafka": addresses.bootstrap,
         "redis": addresses.redis,
         "s3_endpoint": addresses.s3,
         "s3_public_endpoint": addresses.s3,
-        "models": ",".join(options.models),
+        "models": ",".join(models),
         "model_dir": str(Path(settings.model_dir).resolve()),
         "drain_s": str(DRAIN_S),
     }

@@ -27,6 +27,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: int  # process id of `triptych up`
     pids: dict[str, int]  # by part
     births: dict[str, float]  # unix seconds, by part and for the supervisor
+    models: str = ""  # served, comma-separated
 
 
 def path(home: Path) -> Path:
@@ -48,11 +49,17 @@ def running(home: Path) -> StackState | None:
 
 
 def applied(settings: Settings, home: Path) -> Settings:
-    """These settings, with the addresses of the stack that runs here where one does."""
+    """These settings, with the addresses and the models of the stack that runs here where one does."""
     stack = running(home)
     if stack is None:
         return settings
-    return msgspec.structs.replace(settings, kafka=stack.bootstrap, redis=stack.redis, s3_endpoint=stack.s3)
+    return msgspec.structs.replace(
+        settings,
+        kafka=stack.bootstrap,
+        redis=stack.redis,
+        s3_endpoint=stack.s3,
+        models=stack.models or settings.models,
+    )
 
 
 def gateway_url(settings: Settings, home: Path) -> str:

@@ -34,6 +34,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory, kafka: str, redis_url: 
         "TRIPTYCH_S3_SECRET_KEY": s3.secret_key,
         "TRIPTYCH_MODEL_DIR": MODEL_DIR,
         "TRIPTYCH_HOST": ports.LOOPBACK,
+        "TRIPTYCH_MODELS": "smollm2-135m",
     }
     return Containers(tmp_path_factory.mktemp("images"), addresses)
 
@@ -92,7 +93,7 @@ def test_an_image_by_itself_runs_the_command_of_its_service(target: str) -> None
     commands = [
         service["command"] for service in deploy.services().values() if service.get("build", {}).get("target") == target
     ]
-    assert commands == [deploy.command(target)]
+    assert deploy.command(target) in commands
 
 
 def test_the_tools_image_by_itself_lists_its_commands(containers: Containers) -> None:

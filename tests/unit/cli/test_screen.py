@@ -18,6 +18,7 @@ URL = "http://127.0.0.1:8000"
 def plan(tmp_path: Path, kind: str = "embedded") -> Plan:
     return Plan(
         addresses=Addresses(url=URL, bootstrap="b", redis="r", s3="s"),
+        models=["tiny"],
         decision=Decision("kafka" if kind == "kafka" else "embedded", "asked for"),
         logs=tmp_path,
         groups=[],

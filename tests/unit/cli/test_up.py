@@ -32,7 +32,7 @@ server.serve_forever()
 
 
 def options(home: Path, port: int) -> UpOptions:
-    return UpOptions(broker="embedded", port=port, workers=1, models=["m"], engine="stub", home=home)
+    return UpOptions(broker="embedded", port=port, workers=1, models="m", engine="stub", home=home)
 
 
 def plan(home: Path, port: int) -> Plan:
@@ -49,6 +49,7 @@ def plan(home: Path, port: int) -> Plan:
     return Plan(
         addresses=Addresses(url=f"http://{ports.LOOPBACK}:{port}", bootstrap="b", redis="r", s3="s"),
         decision=Decision("embedded", "asked for"),
+        models=["m"],
         logs=log.parent,
         groups=[[part]],
         stop_order=[["gateway"]],

@@ -15,9 +15,11 @@ import jsonschema
 import pytest
 import yaml
 
+from cli.local import pools
 from infra import manifests, settings
 from infra.deploy import requirements
 from infra.metrics import Metrics
+from schemas.manifest import Manifest
 from tests import deploy
 
 TARGETS = ["gateway", "tools", "worker-cpu", "worker-gpu"]
@@ -167,11 +169,21 @@ def test_a_stopping_process_is_killed_only_after_its_drain() -> None:
         assert deploy.seconds(service["stop_grace_period"]) >= drain_s + 10
 
 
-@pytest.mark.parametrize("name", ["models", "llm", "llm-gpu"])
-def test_the_model_pulled_and_run_is_one_that_is_known(name: str) -> None:
-    service = deploy.services()[name]
-    loaded = settings.load({"TRIPTYCH_MODELS": service["environment"]["TRIPTYCH_MODELS"]})
-    assert service["command"][-1] in manifests.served(loaded)
+def served() -> dict[str, Manifest]:
+    environment = deploy.services()["gateway"]["environment"]
+    return manifests.served(settings.load({"TRIPTYCH_MODELS": environment["TRIPTYCH_MODELS"]}))
+
+
+@pytest.mark.parametrize("name", ["llm", "llm-omni", "llm-gpu"])
+def test_the_model_that_a_worker_runs_is_served(name: str) -> None:
+    assert deploy.services()[name]["command"][-1] in served()
+
+
+def test_every_pool_that_the_served_models_need_has_a_service() -> None:
+    wanted = pools.pools(list(served().values()), workers=1, scale={}, llm_arguments=[], media_arguments=[])
+    commands = [service.get("command", [])[3:] for service in deploy.services().values()]
+    for pool in wanted:
+        assert pool.command in commands, pool.name
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -222,10 +234,11 @@ def test_prometheus_scrapes_the_ports_that_our_processes_listen_on() -> None:
         for name in discovery["names"]
     }
     known = deploy.services()
-    assert scraped == {
-        "gateway": int(known["gateway"]["environment"]["TRIPTYCH_PORT"]),
-        "llm": int(known["llm"]["environment"]["TRIPTYCH_METRICS_PORT"]),
-        "llm-gpu": int(known["llm-gpu"]["environment"]["TRIPTYCH_METRICS_PORT"]),
+    gateway = {"gateway": int(known["gateway"]["environment"]["TRIPTYCH_PORT"])}
+    assert scraped == gateway | {
+        name: int(service["environment"]["TRIPTYCH_METRICS_PORT"])
+        for name, service in known.items()
+        if "workers" in service.get("command", [])
     }
 
 
