@@ -118,7 +118,7 @@ class ChatExchange(Exchange):
         served, request = self.served, self.request
         prompt_ids = await served.renderer.render(request.messages, served.context_tokens)
         max_tokens = admit.room(request, len(prompt_ids), served.context_tokens)
-        return plan.build(self.head, request, prompt_ids, max_tokens, self._outputs)
+        return plan.build(self.head, request, prompt_ids, max_tokens, self._outputs, served.manifest.sampling)
 
     async def _with_media(self, headers: list[tuple[str, bytes]]) -> GenerateJob | None:
         """The job; None when encoders have been asked, and the last of them sends it."""

@@ -70,7 +70,7 @@ class Media:
         taken = await self._intake.take([_asked(item) for item in items], served.manifest.media)
         slots, prompt_ids = await _laid_out(served, request, taken)
         admit.room(request, len(prompt_ids), served.context_tokens)
-        draft = plan.build(head, request, prompt_ids, plan.UNKNOWN_MAX_TOKENS, outputs)
+        draft = plan.build(head, request, prompt_ids, plan.UNKNOWN_MAX_TOKENS, outputs, served.manifest.sampling)
         room = plan.room_of(request, served.context_tokens)
         artifacts = await self._artifacts.lookup(slots)
         found = [one for one in artifacts if one is not None]

@@ -65,6 +65,16 @@ EncoderName = Literal["whisper", "labels-ocr", "digits"]
 DecoderName = Literal["hibari", "digits"]
 
 
+class SamplingDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What its makers recommend, for requests that do not say; None leaves OpenAI's default."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
+
+
 class Encoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What turns one kind of media into a part of the prompt.
 
@@ -131,6 +141,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decoders: dict[DecoderKind, Decoder] = {}
     weights: dict[str, Source] = {}  # of encoders and decoders, by name
     media: MediaLimits = MediaLimits()
+    sampling: SamplingDefaults = SamplingDefaults()
 
     @property
     def pool(self) -> str:

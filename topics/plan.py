@@ -1,12 +1,13 @@
 """A checked, rendered request -> the jobs that answer it. Pure: no clock, no client, no waiting."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from schemas.errors import TriptychError
 from schemas.jobs import DecodeJob, EncodeJob, GenerateJob, Head, JsonObject, JsonSchema, Sampling
-from schemas.manifest import Manifest
+from schemas.manifest import Manifest, SamplingDefaults
 from schemas.media import DecoderKind, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.openai_request import ChatRequest, ImageOut, JsonObjectFormat, JsonSchemaFormat
 
@@ -29,6 +30,9 @@ SAME_NAME = (
 UNKNOWN_MAX_TOKENS = 1
 
 
+AS_OPENAI = SamplingDefaults()
+
+
 class Codes(msgspec.Struct, frozen=True):
     """Token ids of what a decoder's manifest entry names by text."""
 
@@ -39,10 +43,15 @@ class Codes(msgspec.Struct, frozen=True):
 
 
 def build(
-    head: Head, request: ChatRequest, prompt_ids: list[int], max_tokens: int, outputs: Sequence[Output] = ()
+    head: Head,
+    request: ChatRequest,
+    prompt_ids: list[int],
+    max_tokens: int,
+    outputs: Sequence[Output] = (),
+    defaults: SamplingDefaults = AS_OPENAI,
 ) -> GenerateJob:
     """The generate job of a chat completion. `max_tokens` is what the answer may have, at most."""
-    return GenerateJob(head, prompt_ids, _sampling(request, max_tokens), outputs=list(outputs))
+    return GenerateJob(head, prompt_ids, _sampling(request, max_tokens, defaults), outputs=list(outputs))
 
 
 def encode_jobs(draft: GenerateJob, slots: Sequence[Slot], room: Room, missing: Sequence[int]) -> list[EncodeJob]:
@@ -123,17 +132,23 @@ def headers(request: ChatRequest) -> list[tuple[str, bytes]]:
     return found
 
 
-def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
-    given = {name: value for name in SAME_NAME if (value := getattr(request, name)) is not None}
+def _sampling(request: ChatRequest, max_tokens: int, defaults: SamplingDefaults) -> Sampling:
+    given = {name: value for name in SAME_NAME if (value := _first(request, defaults, name)) is not None}
     return Sampling(
         max_tokens=max_tokens,
-        top_k=max(0, request.top_k or 0),
+        top_k=max(0, _first(request, defaults, "top_k") or 0),
         stop=[request.stop] if isinstance(request.stop, str) else request.stop or [],
         logit_bias={int(token): bias for token, bias in (request.logit_bias or {}).items()},
         logprobs=request.top_logprobs or 0 if request.logprobs else None,
         constraint=_constraint(request),
         **given,
     )
+
+
+def _first(request: ChatRequest, defaults: SamplingDefaults, name: str) -> Any:
+    """What the client says, else what the model's makers recommend, else None."""
+    said = getattr(request, name)
+    return getattr(defaults, name, None) if said is None else said
 
 
 def _constraint(request: ChatRequest) -> JsonObject | JsonSchema | None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from schemas.jobs import Head, JsonObject, JsonSchema, Sampling
+from schemas.manifest import SamplingDefaults
 from schemas.openai_request import ChatRequest
 from topics import plan
 
@@ -63,3 +64,11 @@ def test_record_headers_say_who_asked() -> None:
         ("safety-identifier", b"s"),
         ("metadata", b'{"a":"b"}'),
     ]
+
+
+def test_what_a_client_leaves_out_is_what_the_makers_of_the_model_recommend() -> None:
+    defaults = SamplingDefaults(temperature=0.6, top_p=0.9, top_k=40)
+    silent = plan.build(HEAD, request_of(), [1, 2], 16, (), defaults).sampling
+    assert (silent.temperature, silent.top_p, silent.top_k, silent.min_p) == (0.6, 0.9, 40, 0.0)
+    said = plan.build(HEAD, request_of(temperature=0, top_k=-1), [1, 2], 16, (), defaults).sampling
+    assert (said.temperature, said.top_p, said.top_k) == (0, 0.9, 0)
