@@ -5,6 +5,7 @@ import io
 import re
 
 import numpy as np
+import openai
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.svm import SVC
@@ -48,7 +49,11 @@ def drawn(stack: Stack, size: int) -> dict[str, object]:
     def right(number: int) -> bool:
         digit = number % 10
         order = ORDERS[number // 10 % len(ORDERS)].format(word=WORDS[digit], digit=digit)
-        made = asker.images.generate(model=MODEL, prompt=order, size="256x256", extra_body={"seed": number})
+        try:
+            made = asker.images.generate(model=MODEL, prompt=order, size="256x256", extra_body={"seed": number})
+        except openai.InternalServerError as error:
+            print(f"{order} {error}", flush=True)  # no picture is a wrong picture
+            return False
         assert made.data and made.data[0].b64_json
         return judge(_rgb(base64.b64decode(made.data[0].b64_json))) == digit
 
