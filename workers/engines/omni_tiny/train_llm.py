@@ -20,7 +20,7 @@ from workers.engines.omni_tiny.schedule import at_step
 
 # Below it nothing is trained, so nothing is remembered for the way back: a third cheaper, and words mean what they did.
 FIRST_LAYER = 10
-STEPS, QUICK_STEPS = 150, 2
+STEPS, QUICK_STEPS = 220, 2
 BATCH = 8  # conversations
 POOL = 4  # batches made up together and sorted by length, so that little is padding
 LORA_RATE, ROWS_RATE = 1.2e-3, 3e-3
