@@ -19,41 +19,27 @@
 | triptych_feed_lag_seconds      | gauge     | model          | now: age of the oldest cache event not in the index    |
 | triptych_feed_orphan_blocks    | gauge     | model          | now: cached blocks whose parent has not been told      |
 | triptych_feed_gaps_total       | counter   | model          | the engine's cache events are lost beyond replay       |
-| triptych_artifact_fetch_seconds | histogram | model        | an LLM worker has read an artifact from the store      |
-| triptych_artifact_fetched_bytes_total | counter | model     | the same: its size                                     |
-| triptych_artifact_cache_hits_total | counter | model        | an LLM worker finds an artifact in its own memory      |
-| triptych_decode_jobs_total     | counter   | kind, outcome  | a decoder has stored a terminal event                  |
-| triptych_decode_queue_seconds  | histogram | kind           | a decoder claims a job; since it was asked for         |
-| triptych_decode_seconds        | histogram | kind           | an attempt ends; since its claim                       |
-| triptych_decode_batch_size     | histogram |                | pictures are begun together                            |
-| triptych_spoken_sentences_total | counter  |                | a decoder has spoken a sentence                        |
-| triptych_encoded_items_total   | counter   | pool, encoder, how | an artifact is needed: made, reused, failed |
-| triptych_encode_batch_items    | histogram | pool, encoder  | one forward: how many items                            |
-| triptych_encode_seconds        | histogram | pool, encoder  | one forward                                            |
-| triptych_encode_queue_seconds  | histogram | pool           | an encoder begins with a job; since acceptance         |
-| triptych_joins_total           | counter   | model          | an encoder sends a request on, all its media encoded   |
 | triptych_feed_skipped_blocks_total | counter | model, reason | cached blocks not indexed: see workers/block_map.py   |
+
+Those of media, encoders and decoders are in infra/media_metrics.py.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from infra.media_metrics import SECONDS, MediaMetrics
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-# From one engine step to the longest queue anybody sits out.
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-ITEMS = (1, 2, 4, 8, 16, 32)
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
-
-class Metrics:
+class Metrics(MediaMetrics):
     """The metrics of one process. Methods, not metric objects, are what others touch: labels are spelled only here."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
+        super().__init__(registry)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         self._requests = Counter(
@@ -91,28 +77,6 @@ class Metrics:
         self._actual = Counter(
             "triptych_actual_cached_tokens", "Prompt tokens found in the cache", ["model"], registry=registry
         )
-        self._artifact_fetch = Histogram(
-            "triptych_artifact_fetch_seconds", "Reading an artifact", ["model"], buckets=SECONDS, registry=registry
-        )
-        self._artifact_bytes = Counter(
-            "triptych_artifact_fetched_bytes", "Artifacts read from the store", ["model"], registry=registry
-        )
-        self._artifact_hits = Counter(
-            "triptych_artifact_cache_hits", "Artifacts found in memory", ["model"], registry=registry
-        )
-        self._decode_jobs = Counter(
-            "triptych_decode_jobs", "Decode jobs ended by this worker", ["kind", "outcome"], registry=registry
-        )
-        self._decode_queue = Histogram(
-            "triptych_decode_queue_seconds", "Asked for to claimed", ["kind"], buckets=SECONDS, registry=registry
-        )
-        self._decode_seconds = Histogram(
-            "triptych_decode_seconds", "Claimed to made", ["kind"], buckets=SECONDS, registry=registry
-        )
-        self._decode_batch = Histogram(
-            "triptych_decode_batch_size", "Pictures drawn together", buckets=BATCH_SIZES, registry=registry
-        )
-        self._sentences = Counter("triptych_spoken_sentences", "Sentences spoken", registry=registry)
         self._feed_lag = Gauge(
             "triptych_feed_lag_seconds", "Age of the oldest event not yet in the index", ["model"], registry=registry
         )
@@ -123,19 +87,6 @@ class Metrics:
         self._feed_skipped = Counter(
             "triptych_feed_skipped_blocks", "Cached blocks not in the index", ["model", "reason"], registry=registry
         )
-        self._encoded = Counter(
-            "triptych_encoded_items", "Artifacts by how they came", ["pool", "encoder", "how"], registry=registry
-        )
-        self._encode_batch = Histogram(
-            "triptych_encode_batch_items", "Items a forward", ["pool", "encoder"], buckets=ITEMS, registry=registry
-        )
-        self._encode_s = Histogram(
-            "triptych_encode_seconds", "One forward", ["pool", "encoder"], buckets=SECONDS, registry=registry
-        )
-        self._encode_queue = Histogram(
-            "triptych_encode_queue_seconds", "Acceptance to encoder", ["pool"], buckets=SECONDS, registry=registry
-        )
-        self._joins = Counter("triptych_joins", "Requests sent on by encoders", ["model"], registry=registry)
 
     def request_ended(self, model: str, outcome: str) -> None:
         self._requests.labels(model, outcome).inc()
@@ -180,28 +131,6 @@ class Metrics:
         self._predicted.labels(model).inc(predicted)
         self._actual.labels(model).inc(actual)
 
-    def artifact_from_store(self, model: str, seconds: float, size_bytes: int) -> None:
-        self._artifact_fetch.labels(model).observe(seconds)
-        self._artifact_bytes.labels(model).inc(size_bytes)
-
-    def artifact_from_cache(self, model: str) -> None:
-        self._artifact_hits.labels(model).inc()
-
-    def decode_ended(self, kind: str, outcome: str) -> None:
-        self._decode_jobs.labels(kind, outcome).inc()
-
-    def decode_queued_for(self, kind: str, seconds: float) -> None:
-        self._decode_queue.labels(kind).observe(seconds)
-
-    def decoded_in(self, kind: str, seconds: float) -> None:
-        self._decode_seconds.labels(kind).observe(seconds)
-
-    def decode_batch(self, size: int) -> None:
-        self._decode_batch.observe(size)
-
-    def sentence_spoken(self) -> None:
-        self._sentences.inc()
-
     def watch_feed_by(self, model: str, lag_s: Callable[[], float], orphans: Callable[[], float]) -> None:
         """Ask for both when the page is rendered."""
         self._feed_lag.labels(model).set_function(lag_s)
@@ -212,19 +141,6 @@ class Metrics:
 
     def blocks_skipped(self, model: str, reason: str, count: int) -> None:
         self._feed_skipped.labels(model, reason).inc(count)
-
-    def item_encoded(self, pool: str, encoder: str, how: Literal["made", "reused", "failed"]) -> None:
-        self._encoded.labels(pool, encoder, how).inc()
-
-    def batch_encoded(self, pool: str, encoder: str, items: int, seconds: float) -> None:
-        self._encode_batch.labels(pool, encoder).observe(items)
-        self._encode_s.labels(pool, encoder).observe(seconds)
-
-    def encode_queued_for(self, pool: str, seconds: float) -> None:
-        self._encode_queue.labels(pool).observe(seconds)
-
-    def request_joined(self, model: str) -> None:
-        self._joins.labels(model).inc()
 
     def render(self) -> bytes:
         """The page that Prometheus reads, in its text format (CONTENT_TYPE)."""

@@ -66,9 +66,7 @@ def _encoded(stack: Stack) -> int:
     port = psutil.Process(stack.pid(ENCODER)).environ()[variable("metrics_port")]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    wanted = [
-        line for line in lines if line.startswith("triptych_media_encoded_total{") and 'outcome="encoded"' in line
-    ]
+    wanted = [line for line in lines if line.startswith("triptych_encoded_items_total{") and 'how="made"' in line]
     return round(sum(float(line.rsplit(" ", 1)[1]) for line in wanted))
 
 

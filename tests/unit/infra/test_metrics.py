@@ -2,7 +2,7 @@
 
 import re
 
-from infra import metrics
+from infra import media_metrics, metrics
 from infra.metrics import Metrics
 
 
@@ -28,7 +28,7 @@ def counted() -> Metrics:
 
 
 def test_page_shows_every_metric_of_the_table_and_no_other() -> None:
-    table = set(re.findall(r"^\| (triptych_\w+)", metrics.__doc__ or "", re.MULTILINE))
+    table = set(re.findall(r"^\| (triptych_\w+)", f"{metrics.__doc__}{media_metrics.__doc__}", re.MULTILINE))
     page = set(re.findall(r"^# TYPE (triptych_\w+) (?:counter|histogram|gauge)$", counted().render().decode(), re.M))
     assert {name for name in page if not name.endswith("_created")} == table
 
