@@ -44,7 +44,7 @@ def recognised(stack: Stack, size: int) -> dict[str, object]:
 
 
 def drawn(stack: Stack, size: int) -> dict[str, object]:
-    asker, judge = client(stack.url), _Judge()
+    asker, judge = client(stack.url), Judge()
 
     def right(number: int) -> bool:
         digit = number % 10
@@ -65,7 +65,7 @@ def _rgb(image: bytes) -> NDArray[np.uint8]:
     return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
 
 
-class _Judge:
+class Judge:
     """Reads a picture; has learned from the data set alone, and knows nothing of the model it judges."""
 
     def __init__(self) -> None:

@@ -6,14 +6,14 @@ import io
 import re
 from collections.abc import Mapping
 
-import psutil
 from PIL import Image, ImageDraw, ImageFont
 
 from infra import manifests, settings
 from infra.blobs import S3Blobs
+from schemas.media import EncoderKind
 from tests.bench.omni.asking import about, client
 from tests.stack import Stack
-from topics import artifacts, fingerprints
+from topics import fingerprints, safetensors
 
 MODEL = "smollm2-cascade"
 FONT = "/usr/share/fonts/truetype/nanum/NanumGothic.ttf"  # Debian's fonts-nanum
@@ -41,21 +41,20 @@ def read(stack: Stack, size: int) -> dict[str, object]:
         data = picture_of(text)
         about(asker, MODEL, [data], "What does it say?", max_tokens=8)
         found[text] = hashlib.sha256(data).hexdigest()
-    gateway = psutil.Process(stack.pid("gateway")).environ()
-    seen = asyncio.run(_artifacts(gateway, found))
+    seen = asyncio.run(artifact_texts(stack, MODEL, "vision", found))
     right = {text: _plain(text) in _plain(seen[text]) for text in TEXTS}
     return {"text_read": sum(right.values()) / len(right), "texts_missed": [one for one, ok in right.items() if not ok]}
 
 
-async def _artifacts(environment: Mapping[str, str], digests: Mapping[str, str]) -> dict[str, str]:
-    """The text artifact of each picture."""
-    config = settings.load(environment)
-    encoder = fingerprints.of(manifests.find(config, MODEL), "vision")
+async def artifact_texts(stack: Stack, model: str, pool: EncoderKind, digests: Mapping[str, str]) -> dict[str, str]:
+    """By name: what the model's encoder made of the media with that SHA-256."""
+    config = settings.load(stack.environment("gateway"))
+    encoder = fingerprints.fingerprint(manifests.find(config, model), pool)
     blobs = S3Blobs(config)
     await blobs.start()
     try:
-        keys = {text: fingerprints.artifact_key(encoder, digest) for text, digest in digests.items()}
-        return {text: artifacts.header(await blobs.read(key, 1 << 20)).text for text, key in keys.items()}
+        keys = {name: fingerprints.artifact_key(encoder, digest) for name, digest in digests.items()}
+        return {name: safetensors.unpack_header(await blobs.read(key, 1 << 20)).text for name, key in keys.items()}
     finally:
         await blobs.close()
 
