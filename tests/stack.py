@@ -10,21 +10,35 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
+import psutil
+
 from infra import redis_client
 from infra.leases import RedisLeases
+from infra.settings import variable
 
 ROOT = Path(__file__).parent.parent
 START_S, STOP_S = 240.0, 45.0
+GATEWAY_START_S = 60.0
+GATEWAY = "gateway"
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _answers(url: Callable[[], str]) -> bool:
+    """With a 200; False also when there is no such URL yet, or no such process any more."""
+    try:
+        with urllib.request.urlopen(url(), timeout=5) as answer:
+            return int(answer.status) == 200
+    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+        return False
 
 
 class Stack:
@@ -43,6 +57,7 @@ class Stack:
         return str(self.describe()["url"])
 
     def pid(self, part: str) -> int:
+        """Raises KeyError: it does not run now."""
         pids = self.describe()["pids"]
         assert isinstance(pids, dict)
         return int(pids[part])
@@ -54,17 +69,29 @@ class Stack:
         return pid
 
     def ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
-                return int(answer.status) == 200
-        except (OSError, ValueError, KeyError):
-            return False
+        return _answers(lambda: f"{self.url}/readyz")
 
-    def metric(self, name: str) -> float:
-        """The sum of one of the gateway's metrics over its labels."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+    def environment(self, part: str) -> dict[str, str]:
+        """A part's own: its settings among others."""
+        return psutil.Process(self.pid(part)).environ()
+
+    def metric(self, name: str, part: str = GATEWAY, **labels: str) -> float:
+        """The sum of one metric of a part in this life of its, over the samples that have these labels."""
+        with urllib.request.urlopen(f"{self._pages_of(part)}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.split("{")[0].split(" ")[0] == name and all(one in line for one in wanted)
+        )
+
+    def alive_again(self, part: str, dead_pid: int) -> bool:
+        """The supervisor has started it anew, and it is ready."""
+        return _answers(lambda: f"{self._pages_of(part)}/readyz") and self.pid(part) != dead_pid
+
+    def _pages_of(self, part: str) -> str:
+        return self.url if part == GATEWAY else f"http://127.0.0.1:{self.environment(part)[variable('metrics_port')]}"
 
     async def nothing_runs(self, model: str = "smollm2-135m", partitions: int = 12) -> bool:
         """No worker's last beat tells of a running or waiting job."""
@@ -104,3 +131,23 @@ def running(home: Path, *arguments: str, env: dict[str, str] | None = None) -> I
         yield stack
     finally:
         stack.stop()
+
+
+@contextlib.contextmanager
+def another_gateway(stack: Stack, **settings: str) -> Iterator[str]:
+    """One more gateway of the same cluster, as a second replica would be, with these settings changed; its URL."""
+    own = {"port": str(free_port()), "gateway_id": f"gateway-{free_port()}", **settings}
+    environment = {**os.environ, **stack.environment(GATEWAY), **{variable(key): value for key, value in own.items()}}
+    url, output = f"http://127.0.0.1:{own['port']}", stack.home / f"{own['gateway_id']}.log"
+    with output.open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "gateway"], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + GATEWAY_START_S
+        while not _answers(lambda: f"{url}/readyz"):
+            if process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"the gateway did not come up:\n{output.read_text()[-4000:]}")
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(STOP_S)

@@ -9,8 +9,8 @@ from workers.engines.omni_tiny import data
 
 MODEL = "triptych-omni-tiny"
 ENCODER = "encode-vision-0"
-# Long enough that what two users' questions share is most of them, as it is with a real system prompt.
-PREAMBLE = "You look at pictures of handwritten digits and answer in one word. " * 24
+# Long enough that what two questions share, in whole blocks, is most of them, as it is with a real system prompt.
+PREAMBLE = "You look at pictures of handwritten digits and answer in one word. " * 60
 RESTART_S = 60.0
 
 
@@ -34,7 +34,7 @@ def pictures_encoded(stack: Stack) -> int:
 
 
 def _ask(url: str, picture: bytes, question: str) -> float:
-    """Cached / prompt tokens, in whole blocks of what the two questions can share."""
+    """Cached / prompt tokens. The last block, which is not whole, is never cached."""
     usage = about(client(url), MODEL, [picture], f"{PREAMBLE}\n{question}", max_tokens=8).usage
     assert usage is not None
     return float((usage.prompt_tokens_details.cached_tokens or 0) / usage.prompt_tokens)
