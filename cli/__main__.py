@@ -14,6 +14,7 @@ from cli import doctor as doctors
 from cli import down as downs
 from cli import models as model_commands
 from cli import status as statuses
+from cli import store as stores
 from cli import topic_admin
 from cli import up as ups
 from cli.errors import CommandFailed
@@ -43,7 +44,9 @@ app = typer.Typer(
 topics_app = typer.Typer(help="The topics that the served models need.", no_args_is_help=True)
 models_app = typer.Typer(help="Model manifests and weights.", no_args_is_help=True)
 worker_app = typer.Typer(help="Run one worker in the foreground, with settings from TRIPTYCH_*.", no_args_is_help=True)
+store_app = typer.Typer(help="What the object store keeps.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(store_app, name="store")
 app.add_typer(models_app, name="models")
 app.add_typer(worker_app, name="worker")
 
@@ -208,6 +211,20 @@ def models_pull(
     settings = config.load()
     for name in names or settings.model_ids:
         model_commands.pull(name, settings, Console())
+
+
+@store_app.command("sweep")
+def store_sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be deleted.")] = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Delete what has been kept for long enough; gateways do that by themselves every TRIPTYCH_SWEEP_EVERY_S.
+
+    Ends with 1 when something could not be deleted.
+    """
+    settings = state.applied(config.load(), home)
+    if not stores.sweep(settings, dry_run, SystemClock(), Console(), Console(stderr=True)):
+        raise typer.Exit(1)
 
 
 def _become(module: str, *arguments: str) -> None:

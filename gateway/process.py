@@ -23,7 +23,7 @@ from gateway.server import listen, serve
 from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
-from infra import manifests, model_files, model_paths, redis_client
+from infra import manifests, model_files, model_paths, redis_client, retention
 from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
@@ -35,6 +35,8 @@ from infra.metrics import Metrics
 from infra.prefix_index import PrefixIndex
 from infra.results import RedisResults
 from infra.settings import Settings
+from infra.sweep_turns import SweepTurns
+from infra.sweeper import Sweeper
 from schemas.manifest import Manifest
 from topics import admin
 from topics.artifacts import Artifacts
@@ -76,6 +78,8 @@ class GatewayProcess:
         self._pools = Pools(pools)
         records = RedisFileRecords(self._redis, self._clock)
         self._intake = intake.from_settings(settings, self._blobs, records, self._clock)
+        sweeper = Sweeper(self._blobs, RedisArtifactNotes(self._redis), retention.kinds(settings), self._clock)
+        self._sweeps = SweepTurns(sweeper, self._redis, settings.sweep_every_s)
         self._open = OpenRequests(settings.max_open_requests)
         self._listener = listen(settings.host, settings.port)
 
@@ -92,6 +96,8 @@ class GatewayProcess:
             await self._follower.start()
             parts.push_async_callback(self._pools.close)
             await self._pools.start()
+            parts.push_async_callback(self._sweeps.close)
+            self._sweeps.start()
             _calm_collector()
             await serve(self._app(), self._listener, self._open, self._life, self._say_where)
 

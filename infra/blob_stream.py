@@ -8,11 +8,9 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
-
-from botocore.exceptions import ClientError
 
 from schemas.refs import BlobRef
 
@@ -27,10 +25,12 @@ INLINE_HASH_BYTES = 256 << 10
 class StreamPut:
     """One stream on its way in. Holds at most two parts, whatever the length."""
 
-    def __init__(self, s3: Any, bucket: str, media_type: str) -> None:
+    def __init__(self, s3: Any, bucket: str, media_type: str, stays: Callable[[str], Awaitable[bool]]) -> None:
+        """`stays`: whether an object is there, and need not be written again."""
         self._s3 = s3
         self._bucket = bucket
         self._media_type = media_type
+        self._stays = stays
         self._hash = hashlib.sha256()
         self._size_bytes = 0
 
@@ -42,7 +42,7 @@ class StreamPut:
             if second is not None:
                 return await self._staged(folder, [first, second], parts)
         ref = self._ref(folder)
-        if not await self._exists(ref.key):
+        if not await self._stays(ref.key):
             await self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=first, ContentType=self._media_type)
         return ref
 
@@ -58,7 +58,7 @@ class StreamPut:
                 if not begun and (more := await anext(parts, None)) is not None:
                     begun.append(more)
             ref = self._ref(folder)
-            if await self._exists(ref.key):
+            if await self._stays(ref.key):
                 await self._s3.abort_multipart_upload(**where, UploadId=upload_id)
                 return ref
             await self._s3.complete_multipart_upload(**where, UploadId=upload_id, MultipartUpload={"Parts": done})
@@ -104,15 +104,6 @@ class StreamPut:
             self._hash.update(part)
         self._size_bytes += len(part)
         return part
-
-    async def _exists(self, key: str) -> bool:
-        try:
-            await self._s3.head_object(Bucket=self._bucket, Key=key)
-        except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
-                return False
-            raise
-        return True
 
     def _ref(self, folder: str) -> BlobRef:
         digest = self._hash.hexdigest()

@@ -1,6 +1,7 @@
 """The object store, over the S3 protocol (SigV4, path style)."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -11,7 +12,9 @@ from botocore.exceptions import ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from infra.blob_stream import StreamPut
+from infra.clock import Clock, SystemClock
 from infra.settings import Settings
+from infra.sweeper import Stored
 from schemas.refs import BlobRef
 
 MAX_CONNECTIONS = 64
@@ -29,8 +32,9 @@ class S3Blobs:
     Every verb raises ConnectionError when the store gives no answer in time or answers with a fault of its own.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._clock = clock or SystemClock()
         self._bucket = settings.s3_bucket
         self._open = AsyncExitStack()
         self._s3: Any = None
@@ -58,7 +62,7 @@ class S3Blobs:
 
     async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
         with _translated(folder):
-            return await StreamPut(self._s3, self._bucket, media_type).run(folder, chunks)
+            return await StreamPut(self._s3, self._bucket, media_type, self._stays).run(folder, chunks)
 
     async def get(self, ref: BlobRef) -> bytes:
         with _translated(ref.key):
@@ -94,9 +98,57 @@ class S3Blobs:
             return False
         return True
 
+    async def hold(self, key: str) -> bool:
+        try:
+            with _translated(key):
+                head = await self._s3.head_object(Bucket=self._bucket, Key=key)
+                if self._ages(head):
+                    await self._renew(key, head["ContentType"])
+        except KeyError:
+            return False
+        return True
+
     async def delete(self, key: str) -> None:
         with _translated(key):
             await self._s3.delete_object(Bucket=self._bucket, Key=key)
+
+    async def listing(self, prefix: str) -> AsyncGenerator[list[Stored]]:
+        """Sweepable. A page comes when the next one is here already: some servers find their place in the list by an
+        object that must still be there, and begin anew when it has been deleted."""
+        with _translated(prefix):
+            page = await self._page(prefix)
+            while page:
+                token = page.get("NextContinuationToken")
+                following = await self._page(prefix, ContinuationToken=token) if token else {}
+                yield [
+                    Stored(one["Key"], one["LastModified"].timestamp(), one["Size"]) for one in page.get("Contents", [])
+                ]
+                page = following
+
+    async def unfinished(self, prefix: str) -> AsyncGenerator[list[Stored]]:
+        """Sweepable."""
+        pages = self._s3.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
+        try:
+            with _translated(prefix):
+                async for page in pages:
+                    yield [
+                        Stored(one["Key"], one["Initiated"].timestamp(), 0, one["UploadId"])
+                        for one in page.get("Uploads", [])
+                    ]
+        except KeyError:  # what rclone says of a bucket that has never had one
+            return
+
+    async def discard(self, stored: Sequence[Stored]) -> dict[str, str]:
+        """Sweepable."""
+        objects = [{"Key": one.key} for one in stored if not one.upload_id]
+        with _translated(self._bucket):
+            for one in stored:
+                if one.upload_id:
+                    await self._abort(one)
+            if not objects:
+                return {}
+            answer = await self._s3.delete_objects(Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True})
+        return {one["Key"]: f"{one['Code']}: {one['Message']}" for one in answer.get("Errors", [])}
 
     async def presign_get(self, key: str, expires_s: int) -> str:
         return await self._presign("get_object", key, expires_s)
@@ -109,6 +161,40 @@ class S3Blobs:
         """Raises KeyError when there is no such bucket, PermissionError when the keys do not open it."""
         with _translated(self._bucket):
             await self._s3.head_bucket(Bucket=self._bucket)
+
+    async def _stays(self, key: str) -> bool:
+        """Whether it is there, and `hold` would leave it as it is."""
+        try:
+            with _translated(key):
+                return not self._ages(await self._s3.head_object(Bucket=self._bucket, Key=key))
+        except KeyError:
+            return False
+
+    def _ages(self, head: dict[str, Any]) -> bool:
+        """Whether it is past half of its time."""
+        return self._clock.now() - float(head["LastModified"].timestamp()) > self._settings.media_ttl_s / 2
+
+    async def _renew(self, key: str, media_type: str) -> None:
+        """Write it anew, within the store, by way of another key: some servers take a copy onto itself for a change of
+        its metadata, and leave its age. What breaks off in between stays behind as other staging objects do."""
+        aside = {"Bucket": self._bucket, "Key": f"staging/{uuid.uuid4().hex}"}
+        there = {"Bucket": self._bucket, "Key": key}
+        await self._s3.copy_object(**aside, CopySource=there)
+        # rclone gives a copy the age of its source, unless this says otherwise.
+        mtime = {"MetadataDirective": "REPLACE", "Metadata": {"mtime": f"{self._clock.now():.3f}"}}
+        await self._s3.copy_object(**there, CopySource=aside, ContentType=media_type, **mtime)
+        await self._s3.delete_object(**aside)
+
+    async def _page(self, prefix: str, **place: str) -> dict[str, Any]:
+        page: dict[str, Any] = await self._s3.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **place)
+        return page
+
+    async def _abort(self, one: Stored) -> None:
+        try:
+            with _translated(one.key):
+                await self._s3.abort_multipart_upload(Bucket=self._bucket, Key=one.key, UploadId=one.upload_id)
+        except KeyError:  # it has ended meanwhile
+            return
 
     async def _presign(self, verb: str, key: str, expires_s: int, **signed: int) -> str:
         params = {"Bucket": self._bucket, "Key": key, **signed}

@@ -18,6 +18,7 @@
 | tri:{media}:joined:<request id>  | string  | JOINED_TTL_MS    | encoders, after joining | encoders                  |
 | tri:{files}:file:<file id>       | string  | file_ttl_s       | gateways (/v1/files)    | gateways                  |
 | tri:{files}:of:<owner>           | zset    | file_ttl_s       | gateways (/v1/files)    | gateways (listing)        |
+| tri:{store}:sweep                | string  | sweep_every_s    | the gateway that sweeps | gateways                  |
 
 State and stream of a request live until its deadline + STATE_TTL_MS while it runs, and STATE_TTL_MS from its end on; a
 cancel that comes before any claim makes a state for UNCLAIMED_TTL_MS.
@@ -111,3 +112,8 @@ def tries(artifact: str) -> str:
 
 def joined(request_id: str) -> str:
     return f"tri:{{media}}:joined:{request_id}"
+
+
+def sweep() -> str:
+    """Whoever sets it sweeps the object store; nobody else does until it has expired."""
+    return _of("store", "sweep")

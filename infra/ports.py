@@ -27,7 +27,7 @@ class Blobs(Protocol):
     async def put(self, ref: BlobRef, data: bytes) -> None: ...
 
     async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
-        """Store what comes under `<folder>/<sha256 of it>`, in bounded memory; written once if it is there already.
+        """Store what comes under `<folder>/<sha256 of it>`, in bounded memory; not if `hold` would leave it as is.
 
         What the iterator raises is raised, and then nothing of the stream stays in the store.
         """
@@ -49,6 +49,10 @@ class Blobs(Protocol):
         ...
 
     async def exists(self, key: str) -> bool: ...
+
+    async def hold(self, key: str) -> bool:
+        """Whether it is there. If so it stays for another half of media_ttl_s at least (retention.py)."""
+        ...
 
     async def delete(self, key: str) -> None:
         """Harmless when absent."""

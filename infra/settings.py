@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Meta
 
 PREFIX = "TRIPTYCH_"
+# After its request has ended, an answer can be read again for 10 minutes and its URLs be opened for an hour.
+USE_S = 7_200
 
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -55,6 +57,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: Positive = 32 << 20  # request body limit; media inline as base64 count, larger ones go to /v1/files
     max_file_bytes: Positive = 512 << 20  # one upload to /v1/files
     file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
+    media_ttl_s: Positive = 604_800  # how long media, and what encoders made of them, are kept after their last use
+    output_ttl_s: Positive = 86_400  # how long made pictures and sounds are kept
+    sweep_every_s: Annotated[int, Meta(ge=0)] = 3_600  # how often one of the gateways tidies the store; 0 = none does
     upload_timeout_s: Positive = 600  # how long one upload through the gateway may take
     media_concurrency: Positive = 64  # media URLs fetched at once, and uploads received at once, per gateway
     media_fetch_timeout_s: Positive = 30  # one media URL: all redirects, the whole body, and storing it
@@ -110,7 +115,24 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     for name in source:
         if name.startswith(PREFIX) and name not in known:
             raise WrongSetting(f"{name} is no setting of Triptych; see the table in README.md")
-    return Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
+    settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
+    _check_times(settings)
+    return settings
+
+
+def _check_times(settings: Settings) -> None:
+    """Nothing may be swept away that a request still needs; infra/retention.py says what is kept for how long."""
+    least_s = {
+        # A file's id may be used in its last second; found media stay for at least half of their time.
+        "media_ttl_s": 2 * (settings.file_ttl_s + settings.max_deadline_s + USE_S),
+        "output_ttl_s": settings.max_deadline_s + USE_S,
+    }
+    for field, least in least_s.items():
+        if getattr(settings, field) < least:
+            raise WrongSetting(
+                f"{variable(field)} must be at least {least}, for the longest request ({variable('max_deadline_s')}) "
+                f"and the longest use of a file ({variable('file_ttl_s')})"
+            )
 
 
 # Read by the command line, the local stack and the tests, not by the services.

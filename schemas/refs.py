@@ -22,7 +22,7 @@ class BlobRef(msgspec.Struct, frozen=True, tag="blob"):
             raise ValueError(f"{self.key}: {len(data)} bytes that do not match the reference ({self.size_bytes} bytes)")
 
 
-def payload_ref(data: bytes, media_type: str = "application/msgpack") -> BlobRef:
+def payload_ref(data: bytes, media_type: str = "application/msgpack", folder: str = "payloads") -> BlobRef:
     """Where a message body too large for the broker goes: `payloads/<sha256>`."""
     digest = hashlib.sha256(data).hexdigest()
-    return BlobRef(key=f"payloads/{digest}", digest=digest, size_bytes=len(data), media_type=media_type)
+    return BlobRef(key=f"{folder}/{digest}", digest=digest, size_bytes=len(data), media_type=media_type)

@@ -37,7 +37,10 @@ class Artifacts:
         self._notes = notes
 
     async def lookup(self, slots: Sequence[Slot]) -> list[Artifact | None]:
-        """What there is of these, in their order: all notes in one round trip, the objects of the others at once."""
+        """What there is of these, in their order: all notes in one round trip, the objects of the others at once.
+
+        What has been found stays in the store for longer than any request takes.
+        """
         keys = list(dict.fromkeys(slot.artifact for slot in slots))
         notes = await self._notes.get(keys)
         found = {key: _decode(note) for key, note in zip(keys, notes, strict=True) if note is not None}
@@ -57,8 +60,10 @@ class Artifacts:
     async def _look(self, slot: Slot, limit: asyncio.Semaphore) -> Artifact | None:
         try:
             async with limit:
+                if not await self._blobs.hold(slot.artifact):
+                    return None
                 artifact = await self._header(slot.artifact)
-        except KeyError:
+        except KeyError:  # swept away in between
             return None
         except ValueError as error:
             log.warning("%s is made anew: %s", slot.artifact, error)

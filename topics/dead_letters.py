@@ -49,7 +49,7 @@ class DeadLetters:
     async def _fitting(self, letter: DeadLetter) -> DeadLetter:
         """A letter adds to the record it carries, so one that only just fitted no longer does."""
         if letter.value and _too_big(letter):
-            ref = payload_ref(letter.value, "application/octet-stream")
+            ref = payload_ref(letter.value, "application/octet-stream", folder="letters")
             await self._blobs.put(ref, letter.value)
             letter = msgspec.structs.replace(letter, value=None, value_ref=ref)
         if _too_big(letter):
