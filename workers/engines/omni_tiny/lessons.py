@@ -87,7 +87,7 @@ class Teacher:
         return Turn(self._beside(say.READ_SHORT), f"{one.digit}", (one,))
 
     def _read_many(self) -> Turn:
-        count = int(self._chance.choice((2, 3, 4, 8), p=(0.5, 0.25, 0.15, 0.1)))
+        count = int(self._chance.choice((2, 3, 4, 8), p=(0.55, 0.25, 0.15, 0.05)))
         seen = tuple(self._look() for _ in range(count))
         digits = [one.digit for one in seen]
         kind = self._chance.random()

@@ -33,7 +33,7 @@ class TrainingFailed(Exception):
 def train(base: Path, out: Path, seed: int, quick: bool) -> None:
     """Write delta, vision and dit.safetensors into `out`, and the served folder into `out`/served; print the figures.
 
-    `base` is the folder of SmolLM2-135M-Instruct. `quick` goes through all of it in a minute and learns nothing.
+    `base` is the folder of SmolLM2-135M-Instruct. `quick` goes through all of it in a minute or two and learns nothing.
 
     Raises:
         TrainingFailed: the painter's process ended badly.

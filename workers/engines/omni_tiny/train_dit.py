@@ -17,7 +17,7 @@ EMA = 0.998  # the drawn model is the running mean of the trained one: far stead
 
 
 def train(out: Path, seed: int, quick: bool, say: Callable[[str], None]) -> None:
-    """Write dit.safetensors (float16) into `out`; about four minutes on one core, seconds when `quick`."""
+    """Write dit.safetensors (float16) into `out`; about nine minutes on one core, seconds when `quick`."""
     torch.manual_seed(seed)
     digits, _ = data.split()
     images = torch.from_numpy(digits.images)[:, None] * 2 - 1

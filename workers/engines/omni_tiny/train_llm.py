@@ -20,7 +20,7 @@ from workers.engines.omni_tiny.schedule import at_step
 
 # Below it nothing is trained, so nothing is remembered for the way back: a third cheaper, and words mean what they did.
 FIRST_LAYER = 10
-STEPS, QUICK_STEPS = 220, 2
+STEPS, QUICK_STEPS = 150, 2
 BATCH = 8  # conversations
 POOL = 4  # batches made up together and sorted by length, so that little is padding
 LORA_RATE, ROWS_RATE = 1.2e-3, 3e-3
@@ -47,7 +47,10 @@ class Student:
 
 
 def train(base: Path, out: Path, seed: int, quick: bool, say: Callable[[str], None]) -> None:
-    """Write delta.safetensors (float16) into `out`, where vision.safetensors is; a quarter of an hour on one core."""
+    """Write delta.safetensors (float16) into `out`, where vision.safetensors is.
+
+    Nine minutes of one core that multiplies bfloat16 by itself, a quarter of an hour of one that does not.
+    """
     torch.manual_seed(seed)
     chance = np.random.default_rng(seed)
     tokenizer = vocabulary.tokenizer(base)

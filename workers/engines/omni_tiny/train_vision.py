@@ -19,7 +19,7 @@ NEARNESS = 0.3  # weight of lying on the word itself, beside being nearer to it 
 
 
 def train(out: Path, words: list[torch.Tensor], seed: int, quick: bool, say: Callable[[str], None]) -> None:
-    """Write vision.safetensors (float32) into `out`; about a minute and a half on one core, seconds when `quick`.
+    """Write vision.safetensors (float32) into `out`; about two minutes on one core, seconds when `quick`.
 
     `words` has one table per row, [choices, WIDTH]: the embeddings that row may mean (see `meanings`).
     """
