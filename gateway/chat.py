@@ -124,7 +124,8 @@ class ChatExchange(Exchange):
         """The job; None when encoders have been asked, and the last of them sends it."""
         media = self._chat.media
         prepared = await media.prepare(self.head, self.served, self.request, self._items, self._outputs)
-        self.trail.media_items, self.trail.media_encoded = len(self._items), len(prepared.missing)
+        self.trail.media_items = len(self._items)
+        self.trail.media_encoded = len({job.slot.param for job in prepared.missing})  # a video may be two jobs
         if prepared.ready is None:
             self.sent = True
             await media.send(prepared.missing, headers)

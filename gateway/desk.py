@@ -135,7 +135,7 @@ class Exchange(ABC):
             streamed=streamed,
             traceparent=caller.traceparent,
         )
-        self.trail = desk.trails.begin(self.head, served.manifest.id)
+        self.trail = desk.trails.begin(self.head, served.manifest.id, caller.request_id)
 
     @abstractmethod
     async def work(self, stream: Stream) -> None:

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException
+from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException, NotFoundException
 
 from schemas import codec
 from schemas.errors import FAULTS, Code, TriptychError, body_of
@@ -66,9 +66,9 @@ def response_of(error: TriptychError) -> tuple[int, Headers, bytes]:
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Litestar's exception handler, for everything raised outside the exchange of a chat completion."""
     known = from_exception(error)
-    if known.code == "not_found":
+    if isinstance(error, NotFoundException):
         known = TriptychError("not_found", f"Unknown request URL: {request.method} {request.url.path}.")
-    if known.code == "method_not_allowed":
+    if isinstance(error, MethodNotAllowedException):
         known = TriptychError("method_not_allowed", f"Not allowed to {request.method} on {request.url.path}.")
     status, headers, body = response_of(known)
     names = {name.decode(): value.decode() for name, value in headers if name != b"content-length"}

@@ -25,6 +25,7 @@ class RequestTrail(msgspec.Struct, omit_defaults=True):
     id: str
     model: str
     created_at: float  # unix seconds
+    x_request_id: str = ""  # of the HTTP exchange
     outcome: str = "open"  # open, finished, client_gone or an error code
     streamed: bool = False
     steering: str = ""  # why this worker
@@ -40,7 +41,7 @@ class RequestTrail(msgspec.Struct, omit_defaults=True):
     cached_tokens: int = 0
     completion_tokens: int = 0
     media_items: int = 0  # in the messages
-    media_encoded: int = 0  # of them, those that encoders had to be asked for; the others were known
+    media_encoded: int = 0  # of these, those that encoders had to be asked for; the others were known
     parts: int = 0  # of the answer, asked of decoders
     alternatives: list[Alternative] = []  # other workers, and what choosing them would have cost
 
@@ -64,22 +65,30 @@ class Trails:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, RequestTrail] = OrderedDict()
+        self._by_caller: dict[str, str] = {}  # `x-request-id`, which a client may use again -> the latest request's id
 
-    def begin(self, head: Head, model: str) -> RequestTrail:
+    def begin(self, head: Head, model: str, x_request_id: str) -> RequestTrail:
         """`model` as the client calls it."""
-        trail = RequestTrail(head.request_id, model, head.created_at, streamed=head.streamed)
-        self._kept[head.request_id] = trail
+        trail = RequestTrail(head.request_id, model, head.created_at, x_request_id, streamed=head.streamed)
+        self._kept[trail.id] = trail
+        self._by_caller[x_request_id] = trail.id
         if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+            _, oldest = self._kept.popitem(last=False)
+            if self._by_caller.get(oldest.x_request_id) == oldest.id:
+                del self._by_caller[oldest.x_request_id]
         return trail
 
     def get(self, request_id: str) -> RequestTrail:
-        """Raises TriptychError: not_found."""
-        try:
-            return self._kept[request_id]
-        except KeyError:
+        """By the answer's id, or by `x-request-id`, which an answer that failed has, too.
+
+        Raises:
+            TriptychError: not_found.
+        """
+        found = self._kept.get(request_id) or self._kept.get(self._by_caller.get(request_id, ""))
+        if found is None:
             known = f"this gateway knows its last {KEPT}"
-            raise TriptychError("not_found", f"No request {request_id[:100]!r}: {known}.", param="id") from None
+            raise TriptychError("not_found", f"No request {request_id[:100]!r}: {known}.", param="id")
+        return found
 
 
 def routes(trails: Trails) -> list[HTTPRouteHandler]:

@@ -232,8 +232,9 @@ async def test_a_bus_that_does_not_take_the_encode_jobs_is_a_503(gateway: Gatewa
 async def test_the_trail_tells_of_media(gateway: Gateway) -> None:
     answer = await ask(gateway, user(image(), image(OTHER_PNG)))
     again = await ask(gateway, user(image()))
+    film = await ask(gateway, user({"type": "video_url", "video_url": {"url": data_url(MP4, "video/mp4")}}))
     async with gateway.http() as client:
-        first = (await client.get(f"/v1/requests/{answer.id}")).json()
-        second = (await client.get(f"/v1/requests/{again.id}")).json()
+        first, second, third = [(await client.get(f"/v1/requests/{one.id}")).json() for one in (answer, again, film)]
     assert (first["media_items"], first["media_encoded"], first["model"]) == (2, 2, CASCADE.id)
     assert (second["media_items"], second.get("media_encoded", 0)) == (1, 0)
+    assert (third["media_items"], third["media_encoded"]) == (1, 1)  # one item, though it is seen and heard

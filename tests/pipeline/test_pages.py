@@ -178,3 +178,23 @@ async def test_a_request_tells_what_became_of_it(gateway: Gateway) -> None:
     assert told["queue_s"] == 0.01
     assert told["ttft_s"] <= told["duration_s"]
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    assert missing.json()["error"]["message"].startswith("No request 'chatcmpl-none'")
+
+
+async def test_a_refused_request_is_found_by_the_id_that_its_refusal_has(gateway: Gateway) -> None:
+    too_long = {"model": MODEL, "messages": [{"role": "user", "content": "word " * 900}]}
+    async with gateway.http() as client:
+        refused = await client.post("/v1/chat/completions", json=too_long)
+        told = (await client.get(f"/v1/requests/{refused.headers['x-request-id']}")).json()
+        own = {"x-request-id": "order-7"}
+        answers = [await client.post("/v1/chat/completions", json=too_long, headers=own) for _ in range(2)]
+        latest = (await client.get("/v1/requests/order-7")).json()
+    assert [one.status_code for one in (refused, *answers)] == [400] * 3
+    assert (told["outcome"], told["x_request_id"]) == ("context_length_exceeded", refused.headers["x-request-id"])
+    assert latest["id"] != told["id"]
+    assert (await _found(gateway, latest["id"])) == latest
+
+
+async def _found(gateway: Gateway, request_id: str) -> Any:
+    async with gateway.http() as client:
+        return (await client.get(f"/v1/requests/{request_id}")).json()
