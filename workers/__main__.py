@@ -40,12 +40,12 @@ def options(argv: list[str]) -> Options:
     decode = pools.add_parser("decode", help="codes and text in; pictures and speech out, for all served models")
     decode.add_argument("--kind", choices=["image", "audio"], required=True)
     decode.add_argument("--engine", choices=["real", "sim"], default="real", help="sim: no model")
-    decode.add_argument("--step-ms", type=float, default=50.0, help="sim only: milliseconds a step, or a sentence")
+    decode.add_argument("--sim-ms", type=float, default=50.0, help="sim only: milliseconds a step, or a sentence")
     given = parser.parse_args(argv)
     if given.worker == "encode":
         return EncodeOptions(given.pool, given.engine, given.sim_ms / 1000)
     if given.worker == "decode":
-        return DecodeOptions(given.kind, given.engine, given.step_ms / 1000)
+        return DecodeOptions(given.kind, given.engine, given.sim_ms / 1000)
     first_s = None if given.first_ms is None else given.first_ms / 1000
     return WorkerOptions(given.model, given.engine, given.slots, given.step_ms / 1000, first_s, given.speedup)
 

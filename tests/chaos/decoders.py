@@ -70,7 +70,7 @@ class Decoders:
             for name, value in msgspec.structs.asdict(chosen).items()
             if value != msgspec.structs.asdict(Settings())[name]
         }
-        argv = [sys.executable, "-m", "workers", "decode", "--kind", kind, "--engine", "sim", "--step-ms", str(step_ms)]
+        argv = [sys.executable, "-m", "workers", "decode", "--kind", kind, "--engine", "sim", "--sim-ms", str(step_ms)]
         part = Part(
             name=worker,
             argv=argv,
