@@ -19,6 +19,8 @@ from schemas.refs import BlobRef
 
 MAX_CONNECTIONS = 64
 CHUNK_BYTES = 256 << 10
+# Of a listing. botocore reads a page in one go: of 1,000 objects, the event loop would stand still for 50 ms.
+PAGE_OBJECTS = 200
 CONNECT_TIMEOUT_S = 2
 READ_TIMEOUT_S = 20
 ATTEMPTS = 4
@@ -186,7 +188,9 @@ class S3Blobs:
         await self._s3.delete_object(**aside)
 
     async def _page(self, prefix: str, **place: str) -> dict[str, Any]:
-        page: dict[str, Any] = await self._s3.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **place)
+        page: dict[str, Any] = await self._s3.list_objects_v2(
+            Bucket=self._bucket, Prefix=prefix, MaxKeys=PAGE_OBJECTS, **place
+        )
         return page
 
     async def _abort(self, one: Stored) -> None:

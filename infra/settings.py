@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
     media_ttl_s: Positive = 604_800  # how long media, and what encoders made of them, are kept after their last use
     output_ttl_s: Positive = 86_400  # how long made pictures and sounds are kept
-    sweep_every_s: Annotated[int, Meta(ge=0)] = 3_600  # how often one of the gateways tidies the store; 0 = none does
+    sweep_every_s: Annotated[int, Meta(ge=0)] = 21_600  # how often one of the gateways tidies the store; 0 = none does
     upload_timeout_s: Positive = 600  # how long one upload through the gateway may take
     media_concurrency: Positive = 64  # media URLs fetched at once, and uploads received at once, per gateway
     media_fetch_timeout_s: Positive = 30  # one media URL: all redirects, the whole body, and storing it

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from infra.blob_stream import PART_BYTES
-from infra.blobs import S3Blobs
+from infra.blobs import PAGE_OBJECTS, S3Blobs
 from infra.clock import ManualClock, SystemClock
 from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
@@ -22,6 +22,7 @@ from tests.waiting import until
 from topics.artifacts import Artifacts
 
 TTL_S = 1_000
+OBJECTS = PAGE_OBJECTS * 2 + 50
 # What stores tell of their objects' ages may be rounded to seconds.
 TICK_S = 1.1
 
@@ -106,8 +107,8 @@ async def test_a_dry_run_tells_the_same_and_deletes_nothing(world: World) -> Non
 
 
 async def test_whole_pages_of_old_and_new_objects_are_told_apart(world: World) -> None:
-    old = [f"outputs/{number:04}/old" for number in range(1_050)]
-    new = [f"outputs/{number:04}/new" for number in range(0, 1_050, 100)]
+    old = [f"outputs/{number:04}/old" for number in range(OBJECTS)]
+    new = [f"outputs/{number:04}/new" for number in range(0, OBJECTS, 100)]
     await world.put(*old)
     moment = await world.pause()
     await world.put(*new)
@@ -127,7 +128,7 @@ async def test_an_artifact_that_is_gone_is_not_noted_any_more(world: World) -> N
 
 
 async def test_several_may_sweep_at_once(world: World) -> None:
-    await world.put(*(f"outputs/{number}/0.png" for number in range(1_050)))
+    await world.put(*(f"outputs/{number}/0.png" for number in range(OBJECTS)))
     later = world.clock.now() + TTL_S + TICK_S
     found = await asyncio.gather(*(world.sweep(Kind("outputs/", TTL_S), at=later) for _ in range(3)))
     assert all(one.failures == {} for [one] in found)
