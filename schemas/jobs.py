@@ -4,22 +4,13 @@ Evolution rule (tested by golden bytes in tests/unit/schemas/golden): a new fiel
 field never changes its type or meaning; a field is never renamed; a new member of a union ships in readers first.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from schemas.media import Embeds, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.refs import BlobRef
-
-Stage = Literal["encode", "generate", "decode"]
-
-
-class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of the routing slip: a stage still to visit after this one, and the topic that leads there."""
-
-    stage: Stage
-    topic: str
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,7 +75,6 @@ class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=Tru
     head: Head
     prompt_ids: list[int]
     sampling: Sampling
-    slip: list[Stop] = []
     placement: Placement | None = None
     embeds: list[Embeds] = []
     outputs: list[Output] = []

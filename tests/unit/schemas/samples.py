@@ -37,7 +37,6 @@ from schemas.jobs import (
     Offloaded,
     Placement,
     Sampling,
-    Stop,
 )
 from schemas.media import Artifact, Embeds, ImageOptions, Output, Room, Segment, Slot, SpeechOptions
 from schemas.refs import BlobRef
@@ -95,14 +94,14 @@ SLOT = Slot(
 LOGPROB = TokenLogprob("é", b"\xc3\xa9", -0.25, [Alternative("e", b"e", -1.5)])
 
 SAMPLES: dict[str, msgspec.Struct] = {
-    "generate_full": GenerateJob(HEAD, [0, 1, 49_151], SAMPLING, [Stop("decode", "decode.image")]),
+    "generate_full": GenerateJob(HEAD, [0, 1, 49_151], SAMPLING),
     "generate_least": GenerateJob(Head("r", "m", 2.0, 1.0, "gw"), [], Sampling(max_tokens=1)),
     "generate_json_object": GenerateJob(HEAD, [7], Sampling(max_tokens=1, constraint=JsonObject())),
     "generate_placed": GenerateJob(
-        HEAD, [7], Sampling(max_tokens=1), [], Placement("chatcmpl-1", "worker-1", 1_504, "home")
+        HEAD, [7], Sampling(max_tokens=1), Placement("chatcmpl-1", "worker-1", 1_504, "home")
     ),
     "generate_handed_off": GenerateJob(
-        HEAD, [7], Sampling(max_tokens=1), [], Placement("chatcmpl-1#1", "worker-2", 32, "cold", 1)
+        HEAD, [7], Sampling(max_tokens=1), Placement("chatcmpl-1#1", "worker-2", 32, "cold", 1)
     ),
     "offloaded": Offloaded(REF),
     "dead_letter_full": DeadLetter(

@@ -23,7 +23,7 @@ def sampling(**body: Any) -> Sampling:
 
 def test_a_plain_request_is_a_plain_job() -> None:
     job = plan.build(HEAD, request_of(), [1, 2], 16)
-    assert (job.head, job.prompt_ids, job.slip) == (HEAD, [1, 2], [])
+    assert (job.head, job.prompt_ids) == (HEAD, [1, 2])
     assert job.sampling == Sampling(max_tokens=16)
 
 
