@@ -227,6 +227,18 @@ def store_sweep(
         raise typer.Exit(1)
 
 
+@app.command()
+def train(
+    model: Annotated[Literal["omni-tiny"], typer.Argument(help="Which model of our own.")],
+    out: Annotated[Path, typer.Option(help="Folder for the weights.")] = DEFAULT_HOME / "trained",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same weights on the same machine.")] = 0,
+    quick: Annotated[bool, typer.Option(help="Go all the way in a minute or two, learning nothing.")] = False,
+) -> None:
+    """Train a model of our own: a quarter of an hour on two idle cores. Prints progress, and the figures at the end."""
+    more = ["--quick"] if quick else []
+    _become("workers", "train", model, "--out", str(out), "--seed", str(seed), *more)
+
+
 def _become(module: str, *arguments: str) -> None:
     """Turn into that process: same id, same terminal, signals go straight to it."""
     sys.stdout.flush()
