@@ -1,15 +1,15 @@
 """Every kind of object in the store: who writes it, who reads it, and how long it is kept after it was last written.
 
-| key                          | written by              | read by                        | kept for            |
-|------------------------------|-------------------------|--------------------------------|---------------------|
-| media/<sha256>               | gateways (intake)       | encoders, gateways             | media_ttl_s         |
-| artifacts/<encoder>/<sha256> | encoders                | gateways, encoders, LLM workers | media_ttl_s        |
-| outputs/<random>/<n>         | decoders                | gateways, clients by URL       | output_ttl_s        |
-| transcripts/<answer>         | gateways                | gateways, for an hour          | TRANSCRIPT_S        |
-| uploads/<file>               | clients by URL          | gateways, when first used      | file_ttl_s, DAY_S   |
-| staging/<random>             | whoever streams to media | the same                      | upload_timeout_s, DAY_S |
-| payloads/<sha256>            | senders of large jobs   | their readers                  | PAYLOAD_S           |
-| letters/<sha256>             | senders of dead letters | operators                      | LETTER_S            |
+| key                          | written by               | read by                         | kept for                |
+|------------------------------|--------------------------|---------------------------------|-------------------------|
+| media/<sha256>               | gateways (intake)        | encoders, gateways              | media_ttl_s             |
+| artifacts/<encoder>/<sha256> | encoders                 | gateways, encoders, LLM workers | media_ttl_s             |
+| outputs/<random>/<n>         | decoders                 | gateways, clients by URL        | output_ttl_s            |
+| transcripts/<answer>         | gateways                 | gateways, for an hour           | TRANSCRIPT_S            |
+| uploads/<file>               | clients by URL           | gateways, when first used       | file_ttl_s, DAY_S       |
+| staging/<random>             | whoever streams to media | the same                        | upload_timeout_s, DAY_S |
+| payloads/<sha256>            | senders of large jobs    | their readers                   | PAYLOAD_S               |
+| letters/<sha256>             | senders of dead letters  | operators                       | LETTER_S                |
 
 Unfinished uploads in parts are kept as long as objects of the same prefix. Anything else in the bucket is not ours.
 
