@@ -123,8 +123,8 @@ class ChatExchange(Exchange):
     async def _with_media(self, headers: list[tuple[str, bytes]]) -> GenerateJob | None:
         """The job; None when encoders have been asked, and the last of them sends it."""
         media = self._chat.media
-        prepared = await media.prepare(self.head, self.served, self.request, self._items, self._outputs)
         self.trail.media_items = len(self._items)
+        prepared = await media.prepare(self.head, self.served, self.request, self._items, self._outputs)
         self.trail.media_encoded = len({job.slot.param for job in prepared.missing})  # a video may be two jobs
         if prepared.ready is None:
             self.sent = True

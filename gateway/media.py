@@ -114,7 +114,7 @@ def slot_of(served: Served, taken: Taken, pool: EncoderKind, offset: int = 0, la
         pool=pool,
         encoder=f"{served.manifest.id}/{pool}",
         source=taken.blob,
-        artifact=artifact_key(served.fingerprints[pool], taken.blob.digest, language),
+        artifact=artifact_key(served.fingerprints[pool], taken.blob.digest, language, of_video=taken.kind == "video"),
         param=taken.param,
     )
 

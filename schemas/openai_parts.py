@@ -32,7 +32,7 @@ class ImagePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
 
 
 class InputAudio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    data: Text  # base64 of the sound, or of a URL; an http(s): or data: URL
+    data: str  # base64 of the sound, or of a URL; an http(s): or data: URL
     format: Annotated[str, Meta(max_length=32)] | None = None
 
 
@@ -52,7 +52,7 @@ class FileSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Exactly one of the two: the id of an upload, or the bytes themselves."""
 
     file_id: Text | None = None
-    file_data: Text | None = None  # base64, or a data: URL
+    file_data: str | None = None  # base64, or a data: URL
     filename: Annotated[str, Meta(max_length=512)] | None = None
 
 

@@ -32,16 +32,17 @@ def fingerprint(manifest: Manifest, pool: EncoderKind) -> str:
     return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:_FINGERPRINT_CHARS]
 
 
-def artifact_key(fingerprint: str, source_digest: str, language: str = "") -> str:
+def artifact_key(fingerprint: str, source_digest: str, language: str = "", *, of_video: bool = False) -> str:
     """Where the artifact of these bytes is. `language`, an ISO 639 code, where the client says what is spoken: it
-    changes what is heard.
+    changes what is heard. `of_video`: they were sent as a video, of which a silent one is as good as any; the same
+    bytes sent as a sound are not.
 
     Raises:
         ValueError: that is no such code.
     """
     if language and not _LANGUAGE.fullmatch(language):
         raise ValueError(f"{language!r} is no ISO 639 code of a language")
-    suffix = f".{language}" if language else ""
+    suffix = (f".{language}" if language else "") + (".video" if of_video else "")
     return f"artifacts/{fingerprint}/{source_digest}{suffix}.safetensors"
 
 

@@ -87,7 +87,8 @@ class Encoders:
         served = self._served.get(slot.encoder)
         if served is None:
             raise TriptychError("internal", f"this pool has no encoder {slot.encoder}", param=slot.param)
-        if slot.artifact != artifact_key(served.fingerprint, slot.source.digest, language):
+        key = artifact_key(served.fingerprint, slot.source.digest, language, of_video=slot.kind == "video")
+        if slot.artifact != key:
             raise TriptychError("internal", f"this pool has another version of {slot.encoder}", param=slot.param)
         return served
 

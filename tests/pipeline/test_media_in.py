@@ -108,6 +108,14 @@ async def test_a_video_is_seen_and_heard_at_one_place(gateway: Gateway) -> None:
     assert len(gateway.pool.jobs) == 1
 
 
+async def test_what_is_known_of_a_video_says_nothing_about_the_same_bytes_as_a_sound(gateway: Gateway) -> None:
+    await ask(gateway, user({"type": "video_url", "video_url": {"url": data_url(MP4, "video/mp4")}}))
+    await ask(gateway, user({"type": "input_audio", "input_audio": {"data": b64(MP4), "format": "mp4"}}))
+    asked = [(job.slot.kind, job.slot.pool) for job in gateway.pool.encode_jobs]
+    assert asked == [("video", "vision"), ("video", "audio"), ("audio", "audio")]
+    assert len({job.slot.artifact for job in gateway.pool.encode_jobs}) == 3
+
+
 async def test_media_may_stand_in_any_turn(gateway: Gateway) -> None:
     messages: Any = [
         *user(image(), text("a")),
@@ -150,6 +158,8 @@ async def test_requests_of_text_never_touch_encoders_decoders_or_the_store(gatew
         (image(WAV), "media_type_unsupported", "audio/wav"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}, "media_unreadable", "base64"),
         ({"type": "input_audio", "input_audio": {"data": "!!", "format": "wav"}}, "media_unreadable", "base64"),
+        ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "media_unreadable", "empty"),
+        ({"type": "file", "file": {"file_data": ""}}, "media_unreadable", "empty"),
         ({"type": "file", "file": {"file_id": "file-" + "x" * 32}}, "file_not_found", "no file"),
         ({"type": "file", "file": {"filename": "a.png"}}, "invalid_request", "either"),
         ({"type": "file", "file": {"file_id": "a", "file_data": "b"}}, "invalid_request", "either"),

@@ -46,14 +46,16 @@ def read(stack: Stack, size: int) -> dict[str, object]:
     return {"text_read": sum(right.values()) / len(right), "texts_missed": [one for one, ok in right.items() if not ok]}
 
 
-async def artifact_texts(stack: Stack, model: str, pool: EncoderKind, digests: Mapping[str, str]) -> dict[str, str]:
+async def artifact_texts(
+    stack: Stack, model: str, pool: EncoderKind, digests: Mapping[str, str], *, of_video: bool = False
+) -> dict[str, str]:
     """By name: what the model's encoder made of the media with that SHA-256."""
     config = settings.load(stack.environment("gateway"))
     encoder = fingerprints.fingerprint(manifests.find(config, model), pool)
     blobs = S3Blobs(config)
     await blobs.start()
     try:
-        keys = {name: fingerprints.artifact_key(encoder, digest) for name, digest in digests.items()}
+        keys = {name: fingerprints.artifact_key(encoder, one, of_video=of_video) for name, one in digests.items()}
         return {name: safetensors.unpack_header(await blobs.read(key, 1 << 20)).text for name, key in keys.items()}
     finally:
         await blobs.close()

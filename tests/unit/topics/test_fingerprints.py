@@ -56,5 +56,10 @@ def test_the_language_asked_for_makes_another_artifact() -> None:
         artifact_key("f", "d", "../x")
 
 
+def test_the_sound_of_a_video_is_not_taken_for_a_sound() -> None:
+    # A video may have no sound, and a longer one than it may be of: what is made of it is no answer about a sound.
+    assert artifact_key("f", "d", of_video=True) == "artifacts/f/d.video.safetensors"
+
+
 def test_another_encoder_makes_other_content_of_the_same_item() -> None:
     assert content_digest("f", "d") == content_digest("f", "d") != content_digest("g", "d")
