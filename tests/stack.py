@@ -73,7 +73,7 @@ class Stack:
 
     def environment(self, part: str) -> dict[str, str]:
         """A part's own: its settings among others."""
-        return psutil.Process(self.pid(part)).environ()
+        return dict(psutil.Process(self.pid(part)).environ())
 
     def metric(self, name: str, part: str = GATEWAY, **labels: str) -> float:
         """The sum of one metric of a part in this life of its, over the samples that have these labels."""
