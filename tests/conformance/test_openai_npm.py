@@ -41,4 +41,4 @@ def test_the_npm_sdk_is_content(stack: Stack) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert "# pass 6" in run.stdout
+    assert "# pass 8" in run.stdout

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from infra import manifests, settings
+from infra import manifests
+from infra.settings import load as load_settings
 from tests.bench.omni.asking import picture_part
 from tests.bench.omni.digits import Judge, named
 from tests.bench.omni.second_turn import pictures_encoded
@@ -94,15 +95,16 @@ async def test_a_second_turn_about_a_picture_encodes_nothing_and_finds_its_kv_ca
         {"role": "system", "content": system},
         {"role": "user", "content": [picture_part(png), text("Which digit is this?")]},
     ]
-    first = await client.chat.completions.create(model=OMNI, messages=messages, max_tokens=16, temperature=0)
+    settings: Any = {"model": OMNI, "max_tokens": 16, "temperature": 0}
+    first: Any = await client.chat.completions.create(messages=messages, **settings)
     said = first.choices[0].message.content
     assert named(said) == label
     messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "Which digit was it?"}]
     async with openai.AsyncOpenAI(base_url=f"{stack.url}/v1", api_key="another user", max_retries=0) as other:
-        second = await other.chat.completions.create(model=OMNI, messages=messages, max_tokens=16, temperature=0)
-    assert named(second.choices[0].message.content or "") == label
+        second: Any = await other.chat.completions.create(messages=messages, **settings)
+    assert named(second.choices[0].message.content) == label
     assert await asyncio.to_thread(pictures_encoded, stack) == before + 1
-    block = manifests.find(settings.load({}), OMNI).engine.cpu_block_tokens
+    block = manifests.find(load_settings({}), OMNI).engine.cpu_block_tokens
     assert cached(second) >= 0.9 * (first.usage.prompt_tokens // block * block) > 200
 
     told = [await trail(stack, one.id) for one in (first, second)]
@@ -163,7 +165,7 @@ async def test_a_drawn_picture_streams_as_a_part_of_the_answer(stack: Stack, cli
 
 async def test_a_video_is_seen_and_heard(stack: Stack, client: openai.AsyncOpenAI) -> None:
     spoken = await client.audio.speech.create(model=CASCADE, voice="heart", input=SAID, response_format="pcm")
-    pcm = np.repeat(np.frombuffer(spoken.content, "<i2").astype(np.float32) / 32768, 2)  # 48 kHz
+    pcm = np.repeat((np.frombuffer(spoken.content, "<i2") / 32768).astype(np.float32), 2)  # 48 kHz
     mp4 = video(draw=partial(shop, uuid.uuid4().bytes[0] // 2), times=range(round(len(pcm) / 4_800)), with_sound=pcm)
     answer = await ask(client, CASCADE, film(mp4), text("What happens here?"))
     assert answer.choices[0].message.content
@@ -249,7 +251,7 @@ async def test_requests_of_text_never_reach_encoders_or_decoders(stack: Stack, c
 
 async def ends(stack: Stack) -> dict[str, int]:
     """How many records each topic of encoders and decoders has ever had."""
-    served = manifests.served(settings.load(stack.environment("gateway"))).values()
+    served = manifests.served(load_settings(stack.environment("gateway"))).values()
     topics = [one.name for one in names.topics_for(list(served)) if one.name.startswith(("encode.", "decode."))]
     consumer = AIOKafkaConsumer(bootstrap_servers=str(stack.describe()["bootstrap"]))
     await consumer.start()

@@ -1,7 +1,7 @@
 // The `openai` npm SDK against a running Triptych: URL from TRIPTYCH_URL. Run by test_openai_npm.py.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 
 const client = new OpenAI({ baseURL: `${process.env.TRIPTYCH_URL}/v1`, apiKey: "none", maxRetries: 0 });
 const model = "smollm2-135m";
@@ -67,4 +67,29 @@ test("a client may leave in mid-stream", async () => {
   stream.controller.abort();
   const answer = await client.chat.completions.create({ model, messages, max_tokens: 4 });
   assert.equal(answer.choices.length, 1);
+});
+
+test("a picture is drawn, and named again", async () => {
+  const omni = "triptych-omni-tiny";
+  const drawn = await client.images.generate({ model: omni, prompt: "Draw a seven.", size: "256x256" });
+  const png = drawn.data[0].b64_json;
+  assert.ok(Buffer.from(png, "base64").subarray(1, 4).equals(Buffer.from("PNG")));
+  const content = [
+    { type: "image_url", image_url: { url: `data:image/png;base64,${png}` } },
+    { type: "text", text: "Which digit is this?" },
+  ];
+  const named = await client.chat.completions.create({
+    model: omni, messages: [{ role: "user", content }], max_tokens: 16, temperature: 0,
+  });
+  assert.match(named.choices[0].message.content, /7/);
+});
+
+test("a text is spoken, and heard again", async () => {
+  const cascade = "smollm2-cascade";
+  const spoken = await client.audio.speech.create({
+    model: cascade, voice: "alloy", input: "A picture is worth a thousand words.", response_format: "mp3",
+  });
+  const file = await toFile(Buffer.from(await spoken.arrayBuffer()), "said.mp3");
+  const heard = await client.audio.transcriptions.create({ model: cascade, file, language: "en" });
+  assert.match(heard.text, /picture is worth a thousand words/i);
 });

@@ -50,6 +50,8 @@ class Web:
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             pass  # the client has had enough
+        except asyncio.CancelledError:
+            pass  # `listening` has: nobody else knows this task, and asyncio would log one that ends cancelled
         finally:
             writer.close()
 
