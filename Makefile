@@ -19,6 +19,9 @@ APT := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
 system = $(if $(APT),@dpkg-query -s $(1) >/dev/null 2>&1 || { $(APT) -qq update && \
   DEBIAN_FRONTEND=noninteractive $(APT) -qq install --yes --no-install-recommends $(1) >/dev/null; } || \
   echo "could not install: $(1)" >&2)
+# Tests of small models: importing torch alone takes each test process longer than all else. `make test` runs them.
+ENGINES := tests/unit/workers/engines
+IMPORT_TORCH := $(ENGINES)/omni_tiny $(ENGINES)/test_digits.py $(ENGINES)/test_efficientnet.py $(ENGINES)/test_labels_ocr.py
 # Arguments for the command behind a target: make up ARGS="--port 8080 --workers 1"
 ARGS   ?=
 
@@ -54,7 +57,7 @@ check: $(STAMP) ## Format, lint, types, imports, tests without services: under a
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(ARGS)
+	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(IMPORT_TORCH:%=--ignore=%) $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
 	$(call system,$(SYSTEM_TEST))
