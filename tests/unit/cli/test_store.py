@@ -40,6 +40,7 @@ def test_a_dry_run_says_would(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "would be deleted" in swept(monkeypatch, {}, dry_run=True)[1]
 
 
+@pytest.mark.services  # as long as a client tries again
 def test_a_store_that_is_away_is_named(unused_tcp_port: int) -> None:
     settings = Settings(s3_endpoint=f"http://127.0.0.1:{unused_tcp_port}")
     with pytest.raises(CommandFailed, match=str(unused_tcp_port)):
