@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
+import aiokafka.client
 import msgspec
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 log = logging.getLogger(__name__)
@@ -15,6 +18,10 @@ log = logging.getLogger(__name__)
 # Clients look for new partitions and topics this often; their own default is five minutes.
 METADATA_MAX_AGE_MS = 5_000
 RETRY_S = 0.25
+
+# A client that asks about a topic lets the broker make it, and aiokafka has no setting against that. When the embedded
+# broker has lost its topics, a worker would so make one with fewer partitions than the others send to, for good.
+aiokafka.client.MetadataRequest = partial(MetadataRequest, allow_auto_topic_creation=False)
 
 
 class Broker(msgspec.Struct, frozen=True):

@@ -235,6 +235,20 @@ async def _topics(bootstrap: str) -> set[str]:
     return found
 
 
+async def test_a_client_does_not_make_the_topic_that_it_misses(world: KafkaWorld, kafka: str) -> None:
+    """A broker that has lost its topics gets them from who knows how many partitions they have."""
+    lost = f"{world.model}.lost"
+    client = AIOKafkaConsumer(bootstrap_servers=kafka)
+    await client.start()
+    try:
+        client.assign([TopicPartition(lost, 7)])
+        await client._client.force_metadata_update()
+    finally:
+        await client.stop()
+    with pytest.raises(LookupError):
+        await admin.require(kafka, lost)
+
+
 async def test_a_letter_whose_headers_alone_are_too_big_says_that_they_are_left_out(world: KafkaWorld) -> None:
     await world.raw(0, [(b"k", b"\xc1", [(b"h", b"x" * names.MAX_MESSAGE_BYTES)])])
     await Sink(await world.consumer()).nothing_more(takes=5)
