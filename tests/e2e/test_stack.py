@@ -41,7 +41,10 @@ class Stack:
         environment = {name: value for name, value in os.environ.items() if name not in OWN}
         with self.said.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, "--broker", BROKER, "--engine", "stub"], stdout=output, stderr=output, env=environment
+                [*command, "--broker", BROKER, "--engine", "stub", "--media-engine", "sim"],
+                stdout=output,
+                stderr=output,
+                env=environment,
             )
         self.client = GatewayClient(f"http://{ports.LOOPBACK}:{self.port}", timeout_s=30.0)
 
@@ -105,7 +108,8 @@ async def test_a_newcomer_gets_an_answer(running: Stack) -> None:
     await running.serves()
     assert running.answer()
     assert running.state.url == running.client.url
-    parts = {"valkey", "s3", "gateway", "llm-0", "llm-1"}
+    media = {f"{topic}-0" for topic in ("encode-vision", "encode-audio", "decode-image", "decode-audio")}
+    parts = {"valkey", "s3", "gateway", "llm-0", "llm-1", "llm-2"} | media
     assert set(running.state.pids) == (parts | {"broker"} if OWN_BROKER else parts)
     assert f"curl -N {running.client.url}/v1/chat/completions" in running.said.read_text()
 
@@ -147,7 +151,7 @@ async def test_a_broker_that_forgot_its_topics_gets_them_again(running: Stack) -
 async def test_a_signal_stops_everything_and_leaves_no_process(own: Stack, number: signal.Signals) -> None:
     await own.serves()
     started = own.processes()
-    assert len(started) >= 5 + OWN_BROKER
+    assert len(started) >= 10 + OWN_BROKER
     own.process.send_signal(number)
     assert own.process.wait(STOP_LIMIT_S) == 0
     assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
