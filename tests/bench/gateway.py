@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--broker", default="auto", choices=["auto", "kafka", "embedded"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
-        arguments = ["--engine", "stub", "--workers", "1", "--broker", given.broker]
+        arguments = ["--model", MODEL, "--engine", "stub", "--workers", "1", "--broker", given.broker]
         arguments += ["--worker-args", f"--slots 1024 --step-ms {STEP_S * 1e3}"]
         with running(Path(home), *arguments) as stack:
             result = asyncio.run(bench(stack, given.seconds))

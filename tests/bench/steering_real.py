@@ -100,7 +100,7 @@ def main() -> None:
     for policy in given.arms.split(","):
         with (
             tempfile.TemporaryDirectory(prefix="triptych-bench-") as home,
-            running(Path(home), "--workers", "2", env={"TRIPTYCH_STEERING": policy}) as stack,
+            running(Path(home), "--model", MODEL, "--workers", "2", env={"TRIPTYCH_STEERING": policy}) as stack,
         ):
             rows.append(figures(policy, asyncio.run(drive(stack))))
             print(json.dumps(rows[-1]), flush=True)

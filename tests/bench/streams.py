@@ -94,7 +94,7 @@ def main() -> None:
     wanted = given.streams + 512
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),) * 2)
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
-        arguments = ["--engine", "stub", "--workers", "1"]
+        arguments = ["--model", MODEL, "--engine", "stub", "--workers", "1"]
         arguments += ["--worker-args", f"--slots {given.streams + 100} --step-ms {STEP_S * 1e3} --first-ms 0"]
         with running(Path(home), *arguments) as stack:
             result = asyncio.run(bench(stack, given.streams, given.tokens))

@@ -37,7 +37,7 @@ def cached_tokens(one: Stack, number: int) -> int:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_emptying_redis_under_load_loses_no_request(tmp_path: Path, stream: bool) -> None:
-    arguments = ["--engine", "sim", "--workers", "3", "--worker-args", "--speedup 4"]
+    arguments = ["--model", MODEL, "--engine", "sim", "--workers", "3", "--worker-args", "--speedup 4"]
     with stack.running(tmp_path / "home", *arguments, *services.broker_wish()) as one:
         port = int(one.url.rsplit(":", 1)[1])
         load = asyncio.create_task(closed_loop(port, partial(body, stream), concurrency=12, seconds=12.0))
@@ -52,7 +52,7 @@ async def test_emptying_redis_under_load_loses_no_request(tmp_path: Path, stream
 
 
 async def test_what_a_killed_gateway_had_taken_in_ends_all_the_same(tmp_path: Path) -> None:
-    arguments = ["--engine", "sim", "--workers", "2", "--worker-args", "--speedup 4"]
+    arguments = ["--model", MODEL, "--engine", "sim", "--workers", "2", "--worker-args", "--speedup 4"]
     with stack.running(tmp_path / "home", *arguments, *services.broker_wish()) as one:
         port = int(one.url.rsplit(":", 1)[1])
         load = asyncio.create_task(closed_loop(port, partial(body, True), concurrency=12, seconds=2.0))

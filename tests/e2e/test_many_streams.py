@@ -31,7 +31,16 @@ async def hold(port: int, tokens: int) -> str:
 
 
 async def test_two_hundred_held_streams_cost_little_and_leave_nothing(tmp_path: Path) -> None:
-    arguments = ["--engine", "stub", "--workers", "1", "--worker-args", f"--slots 1000 --step-ms {STEP_S * 1e3}"]
+    arguments = [
+        "--model",
+        MODEL,
+        "--engine",
+        "stub",
+        "--workers",
+        "1",
+        "--worker-args",
+        f"--slots 1000 --step-ms {STEP_S * 1e3}",
+    ]
     with stack.running(tmp_path / "home", *arguments, *services.broker_wish()) as one:
         port = int(one.url.rsplit(":", 1)[1])
         gateway = psutil.Process(one.pid("gateway"))
