@@ -5,7 +5,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from infra.clock import Clock, SystemClock
 
@@ -47,6 +48,20 @@ class Life:
     async def stopped(self) -> None:
         """Wait for the flag."""
         await self._stopping.wait()
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """See `work` through, whatever it raises; False when the flag is set first, which cancels it."""
+        tasks = asyncio.create_task(work), asyncio.create_task(self.stopped())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done = tasks[0].done()
+            if done:
+                tasks[0].result()
+            return done
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def deadline(self) -> Deadline:
         """What is left for the drain; a full one if nobody has asked to stop yet."""

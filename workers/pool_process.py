@@ -102,7 +102,9 @@ class PoolProcess:
         exit_code = EXIT_OK
         pool = self._trade.pool
         try:
-            await pool.start()
+            # Without its broker it would go on trying to join for a minute.
+            if not await life.unless_stopped(pool.start()):
+                return exit_code
             self._phase = ""
             log.info("%s is at work", self._around.settings.worker_name)
             async with asyncio.TaskGroup() as group:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from infra.clock import ManualClock
 from infra.lifecycle import FORCED_EXIT_CODE, Life, signals
 
@@ -56,3 +58,28 @@ def test_a_second_signal_does_not_wait() -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == FORCED_EXIT_CODE
     process.stdout.close()
+
+
+async def test_work_is_seen_through_unless_the_flag_is_set_first() -> None:
+    life, over = Life(1.0), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    async def nothing() -> None: ...
+
+    assert await life.unless_stopped(nothing())
+    asyncio.get_running_loop().call_soon(life.stop)
+    assert not await life.unless_stopped(work())
+    assert over.is_set()
+
+
+async def test_what_the_work_raises_is_raised() -> None:
+    async def work() -> None:
+        raise ConnectionError("no broker")
+
+    with pytest.raises(ConnectionError, match="no broker"):
+        await Life(1.0).unless_stopped(work())
