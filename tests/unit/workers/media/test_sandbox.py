@@ -110,9 +110,9 @@ def test_an_item_that_kills_two_processes_is_refused() -> None:
 
     def murder() -> None:
         while not stop.is_set():
-            for child in children():
-                if child.pid not in others:
-                    with contextlib.suppress(ProcessLookupError):  # it has been buried since
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):  # dead, or buried, since it was listed
+                for child in children():
+                    if child.pid not in others:
                         os.kill(child.pid, signal.SIGSEGV)
             stop.wait(0.005)
 
