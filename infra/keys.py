@@ -99,19 +99,19 @@ def files_of(owner: str) -> str:
 
 
 def note(artifact: str) -> str:
-    return f"tri:{{media}}:note:{artifact}"
+    return _of("media", f"note:{artifact}")
 
 
 def flight(artifact: str) -> str:
-    return f"tri:{{media}}:flight:{artifact}"
+    return _of("media", f"flight:{artifact}")
 
 
 def tries(artifact: str) -> str:
-    return f"tri:{{media}}:tries:{artifact}"
+    return _of("media", f"tries:{artifact}")
 
 
 def joined(request_id: str) -> str:
-    return f"tri:{{media}}:joined:{request_id}"
+    return _of("media", f"joined:{request_id}")
 
 
 def sweep() -> str:

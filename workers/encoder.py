@@ -46,6 +46,17 @@ class Clip(msgspec.Struct, frozen=True):
 Decoded = Picture | Sound | Clip
 
 
+def frames_of(item: Decoded) -> "list[NDArray[np.uint8]]":
+    """What of it can be looked at: one picture, or the frames of a clip; nothing of a sound."""
+    match item:
+        case Picture(rgb=rgb):
+            return [rgb]
+        case Clip(frames=frames):
+            return [one.rgb for one in frames]
+        case Sound():
+            return []
+
+
 class Encoded(msgspec.Struct, frozen=True):
     """What becomes an artifact; the fields of the other kinds are empty."""
 

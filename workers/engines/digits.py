@@ -11,7 +11,7 @@ from infra.model_files import ModelMissing
 from schemas.jobs import DecodeJob
 from schemas.media import ImageOptions
 from workers.decoder import CannotDecode, Drawn, Stopped
-from workers.encoder import Clip, Decoded, Encoded, MediaFault, Picture
+from workers.encoder import Decoded, Encoded, MediaFault, frames_of
 from workers.engines.omni_tiny.codes import WrongCodes, look
 from workers.engines.omni_tiny.dit import DigitsDit, DrawAsk, DrawingStopped
 from workers.engines.omni_tiny.vision import DigitsVision
@@ -38,7 +38,7 @@ class DigitsEncoder:
 
     def encode(self, items: Sequence[Decoded]) -> list[Encoded | MediaFault]:
         """One forward for the pictures of all items."""
-        frames = [_frames(item) for item in items]
+        frames = [frames_of(item) for item in items]
         rows = iter(self._model.encode([one for several in frames for one in several]))
         return [self._encoded([next(rows) for _ in several]) for several in frames]
 
@@ -81,16 +81,6 @@ def _loaded(kind: Any, weights: Path) -> Any:
         return kind.load(weights)
     except (FileNotFoundError, RuntimeError) as error:
         raise ModelMissing(f"{weights}: {error}; `triptych train omni-tiny` makes these weights") from error
-
-
-def _frames(item: Decoded) -> list["np.ndarray[Any, np.dtype[np.uint8]]"]:
-    match item:
-        case Picture(rgb=rgb):
-            return [rgb]
-        case Clip(frames=frames):
-            return [one.rgb for one in frames]
-        case _:
-            return []
 
 
 def _ask(job: DecodeJob) -> DrawAsk | CannotDecode:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from infra import tesseract
 from infra.model_files import ModelMissing
-from workers.encoder import Clip, Decoded, Encoded, MediaFault, Picture
+from workers.encoder import Clip, Decoded, Encoded, MediaFault, frames_of
 from workers.engines.efficientnet import Label, Labeller
 from workers.engines.ocr import Reader, Rgb
 
@@ -57,7 +57,7 @@ class LabelsOcrEngine:
 
     def encode(self, items: Sequence[Decoded]) -> list[Encoded | MediaFault]:
         """The frames of all items go through the network together."""
-        frames = [_frames(item) for item in items]
+        frames = [frames_of(item) for item in items]
         labels = iter(self._labels([one for several in frames for one in several]))
         return [
             self._described(item, several, list(islice(labels, len(several))))
@@ -128,13 +128,3 @@ def _told(labels: Sequence[Label]) -> list[Label]:
 
 def _quoted(text: str, most: int) -> str:
     return f'"{text}"' if len(text) <= most else f'"{text[:most]}..."'
-
-
-def _frames(item: Decoded) -> list[Rgb]:
-    match item:
-        case Picture(rgb=rgb):
-            return [rgb]
-        case Clip(frames=frames):
-            return [one.rgb for one in frames]
-        case _:
-            return []
