@@ -1,5 +1,6 @@
 """Pure checks of a decoded request against the model and against itself. Passing them, it can be planned."""
 
+from gateway.errors import unsupported
 from schemas.errors import TriptychError
 from schemas.manifest import Manifest
 from schemas.openai_request import UNSUPPORTED, AssistantMessage, ChatMessage, ChatRequest, TextFormat
@@ -44,17 +45,17 @@ def room(request: ChatRequest, prompt_tokens: int, context_tokens: int) -> int:
 def _refuse_unsupported(request: ChatRequest) -> None:
     for name in UNSUPPORTED:
         if getattr(request, name) is not None:
-            raise _unsupported(name)
+            raise unsupported(name)
     if request.tool_choice not in (None, "none"):
-        raise _unsupported("tool_choice")
+        raise unsupported("tool_choice")
     if request.parallel_tool_calls is not None:
         raise _invalid("parallel_tool_calls", "is only allowed together with 'tools'")
     if request.store:
-        raise _unsupported("store", "nothing is stored, so only false is possible")
+        raise unsupported("store", "nothing is stored, so only false is possible")
     if request.service_tier not in (None, "auto", "default"):
-        raise _unsupported("service_tier", "there is one tier, 'auto' or 'default'")
+        raise unsupported("service_tier", "there is one tier, 'auto' or 'default'")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise _unsupported("stream_options.include_obfuscation")
+        raise unsupported("stream_options.include_obfuscation")
 
 
 def _check_message(message: ChatMessage, where: str) -> None:
@@ -63,7 +64,7 @@ def _check_message(message: ChatMessage, where: str) -> None:
     for name in ("annotations", "tool_calls", "function_call"):
         # SDKs give back the message they got, empty lists included.
         if getattr(message, name) not in (None, []):
-            raise _unsupported(f"{where}.{name}")
+            raise unsupported(f"{where}.{name}")
     if message.content is None and message.refusal is None and message.audio is None:
         param = f"{where}.content"
         raise TriptychError("missing_parameter", f"Missing required parameter: '{param}'.", param=param)
@@ -86,20 +87,15 @@ def _check_model(request: ChatRequest, manifest: Manifest) -> None:
     if (request.top_logprobs or 0) > limits.max_logprobs:
         raise _invalid("top_logprobs", f"must be at most {limits.max_logprobs} for this model")
     if request.logprobs and "logprobs" not in manifest.capabilities:
-        raise _unsupported("logprobs", "this model gives none")
+        raise unsupported("logprobs", "this model gives none")
     if not isinstance(request.response_format, TextFormat | None) and "json" not in manifest.capabilities:
-        raise _unsupported("response_format", "this model can only do 'text'")
+        raise unsupported("response_format", "this model can only do 'text'")
 
 
 def _check_bias(request: ChatRequest, vocab_size: int) -> None:
     for token in request.logit_bias or ():
         if not (token.isascii() and token.isdigit() and len(token) <= 10 and int(token) < vocab_size):
             raise _invalid("logit_bias", f"has {token[:20]!r}, which is no token id between 0 and {vocab_size - 1}")
-
-
-def _unsupported(param: str, why: str = "") -> TriptychError:
-    reason = f": {why}" if why else ""
-    return TriptychError("unsupported_parameter", f"Unsupported parameter: '{param}'{reason}.", param=param)
 
 
 def _invalid(param: str, why: str) -> TriptychError:

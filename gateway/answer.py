@@ -1,10 +1,10 @@
 """An answer on its way to the client: whole, or as a stream of server-sent events."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
-from litestar.types import Message, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import errors
 from gateway.delivery import Piece, Told
@@ -163,6 +163,15 @@ class Whole:
 
     async def fail(self, error: TriptychError) -> None:
         await send_error(self._send, error)
+
+
+def answering(write: Callable[[Receive, Send], Awaitable[None]]) -> ASGIApp:
+    """An application that leaves the answer of one exchange, and notice of the client's leaving, to this function."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await write(receive, send)
+
+    return app
 
 
 async def take(stream: Stream, within_s: float) -> list[Told]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.errors import unsupported
 from schemas.errors import TriptychError
 from schemas.manifest import Capability, Manifest
 from schemas.openai_parts import AudioPart, ImagePart, MediaPart, RefusalPart, TextPart, VideoPart
@@ -39,18 +40,14 @@ def items_of(messages: Sequence[ChatMessage]) -> list[Item]:
 def need(manifest: Manifest, capability: Capability, param: str) -> None:
     """Raises TriptychError: unsupported_parameter, which names the capability and the model."""
     if capability not in manifest.capabilities:
-        raise TriptychError(
-            "unsupported_parameter",
-            f"Unsupported parameter: '{param}': the model '{manifest.id}' has no capability '{capability}'.",
-            param=param,
-        )
+        raise unsupported(param, f"the model '{manifest.id}' has no capability '{capability}'")
 
 
 def refuse(request: msgspec.Struct, fields: Sequence[str]) -> None:
     """Raises TriptychError: unsupported_parameter, for the first of the fields that is set to anything."""
     for name in fields:
         if getattr(request, name) not in (None, "", []):
-            raise TriptychError("unsupported_parameter", f"Unsupported parameter: '{name}'.", param=name)
+            raise unsupported(name)
 
 
 def check(request: ChatRequest, items: Sequence[Item], manifest: Manifest) -> None:

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Send
 
 from gateway import admit, capabilities, decode, transcripts
-from gateway.answer import Answer, Stream, Streamed, Whole
+from gateway.answer import Answer, Stream, Streamed, Whole, answering
 from gateway.capabilities import Item
 from gateway.delivery import Delivery
 from gateway.desk import Caller, Desk, Exchange, Timeouts
@@ -159,10 +160,6 @@ def routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
         caller = timeouts.caller(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await chat.answer(asked, caller, receive, send)
-
-        return answer
+        return answering(partial(chat.answer, asked, caller))
 
     return [create]

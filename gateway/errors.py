@@ -75,3 +75,9 @@ def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     if isinstance(error, MethodNotAllowedException) and error.headers:
         names["allow"] = error.headers["allow"]
     return Response(body, status_code=status, headers=names, media_type="application/json")
+
+
+def unsupported(param: str, why: str = "") -> TriptychError:
+    """The refusal of a parameter that is known and cannot be honoured."""
+    reason = f": {why}" if why else ""
+    return TriptychError("unsupported_parameter", f"Unsupported parameter: '{param}'{reason}.", param=param)

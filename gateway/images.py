@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Send
 
 from gateway import capabilities, decode, form
-from gateway.answer import Answer, Streamed, Whole
+from gateway.answer import Answer, Streamed, Whole, answering
 from gateway.capabilities import Item
 from gateway.chat import Chat, ChatExchange
 from gateway.desk import Caller, Timeouts
+from gateway.errors import unsupported
 from gateway.files import FORM_OVERHEAD_BYTES
 from gateway.images_reply import ImagesBody, ImagesChunks, ImagesHead
 from schemas.errors import TriptychError
@@ -49,7 +51,7 @@ class Images:
             sent = await form.read(body, content_type, self.uploads.store, EDIT_FORM)
         asked = decode.texts(form.values(sent), ImageRequest)
         if any(one.field == "mask" for one in sent.files):
-            raise TriptychError("unsupported_parameter", "Unsupported parameter: 'mask'.", param="mask")
+            raise unsupported("mask")
         if not sent.files:
             raise TriptychError("missing_parameter", "Missing required parameter: 'image'.", param="image")
         return asked, [await self._uploaded(one, number) for number, one in enumerate(sent.files)]
@@ -82,15 +84,9 @@ def _check(request: ImageRequest) -> None:
     """Raises TriptychError: a 400."""
     capabilities.refuse(request, UNSUPPORTED)
     if request.partial_images:
-        raise TriptychError(
-            "unsupported_parameter",
-            "Unsupported parameter: 'partial_images': only 0 is possible.",
-            param="partial_images",
-        )
+        raise unsupported("partial_images", "only 0 is possible")
     if request.background == "transparent":
-        raise TriptychError(
-            "unsupported_parameter", "Unsupported parameter: 'background': pictures are opaque.", param="background"
-        )
+        raise unsupported("background", "pictures are opaque")
 
 
 def _as_chat(request: ImageRequest, images: Sequence[MediaPart]) -> ChatRequest:
@@ -129,20 +125,12 @@ def routes(images: Images, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
         caller = timeouts.caller(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await images.answer(asked, (), caller, receive, send)
-
-        return answer
+        return answering(partial(images.answer, asked, (), caller))
 
     @post("/v1/images/edits", request_max_body_size=images.uploads.limits.most_bytes + FORM_OVERHEAD_BYTES)
     async def edit(request: Request[Any, Any, Any]) -> ASGIApp:
         caller = timeouts.caller(request)
         asked, given = await images.receive(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await images.answer(asked, given, caller, receive, send)
-
-        return answer
+        return answering(partial(images.answer, asked, given, caller))
 
     return [generate, edit]

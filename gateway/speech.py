@@ -6,15 +6,16 @@ codecs with a state of their own, whose pieces do not add up to one file: they a
 
 import base64
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Send
 
 from gateway import capabilities, decode, errors
-from gateway.answer import STREAM_HEADERS, Stream, next_of, send_error
+from gateway.answer import STREAM_HEADERS, Stream, answering, next_of, send_error
 from gateway.delivery import Delivery
 from gateway.desk import Caller, Desk, Exchange, Timeouts
 from gateway.errors import Headers
@@ -167,10 +168,6 @@ def routes(speech: Speech, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
         caller = timeouts.caller(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await speech.answer(asked, caller, receive, send)
-
-        return answer
+        return answering(partial(speech.answer, asked, caller))
 
     return [create]

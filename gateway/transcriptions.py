@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Send
 
 from gateway import capabilities, decode, errors, form, subtitles
-from gateway.answer import Answer, Stream, Streamed, Whole
+from gateway.answer import Answer, Stream, Streamed, Whole, answering
 from gateway.delivery import Told
 from gateway.desk import Caller, Desk, Exchange, Timeouts
+from gateway.errors import unsupported
 from gateway.files import FORM_OVERHEAD_BYTES
 from gateway.media import Media, slot_of
 from gateway.models import Served
@@ -72,13 +74,13 @@ def _check(request: TranscriptionRequest, sound: BlobRef, served: Served) -> Non
     capabilities.need(served.manifest, "transcription", "model")
     capabilities.refuse(request, TRANSCRIPTION_UNSUPPORTED)
     if request.temperature:
-        raise _unsupported("temperature", "only 0 is possible")
+        raise unsupported("temperature", "only 0 is possible")
     if "word" in (request.timestamp_granularities or ()):
-        raise _unsupported("timestamp_granularities", "only 'segment' is possible")
+        raise unsupported("timestamp_granularities", "only 'segment' is possible")
     if request.timestamp_granularities and request.response_format != "verbose_json":
-        raise _unsupported("timestamp_granularities", "it goes with the response_format 'verbose_json'")
+        raise unsupported("timestamp_granularities", "it goes with the response_format 'verbose_json'")
     if request.stream and request.response_format not in (None, "json", "text"):
-        raise _unsupported("stream", f"'{request.response_format}' does not stream")
+        raise unsupported("stream", f"'{request.response_format}' does not stream")
     try:
         check_kind(MediaType(sound.media_type), "audio")
         if sound.size_bytes > served.manifest.media.item_bytes:
@@ -150,19 +152,11 @@ class HeardChunks:
                 return b""
 
 
-def _unsupported(param: str, why: str) -> TriptychError:
-    return TriptychError("unsupported_parameter", f"Unsupported parameter: '{param}': {why}.", param=param)
-
-
 def routes(asking: Transcriptions, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/audio/transcriptions", request_max_body_size=asking.uploads.limits.most_bytes + FORM_OVERHEAD_BYTES)
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         caller = timeouts.caller(request)
         asked, sound = await asking.receive(request)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await asking.answer(asked, sound, caller, receive, send)
-
-        return answer
+        return answering(partial(asking.answer, asked, sound, caller))
 
     return [create]
