@@ -9,9 +9,9 @@ import msgspec
 
 from infra.clock import Clock
 from infra.metrics import Metrics
-from infra.ports import AppendState, Claim, Incarnation, Results
-from schemas.errors import Code, TriptychError
-from schemas.events import Cancelled, Event, Failed, Finished, Token
+from infra.ports import Claim, Incarnation, Results
+from schemas.errors import TriptychError
+from schemas.events import Event, Finished, Token
 from schemas.jobs import GenerateJob
 from topics.bus import Delivery, Producer
 from workers import llm, retry
@@ -98,7 +98,7 @@ class Attempts:
     async def _run(self, delivery: Delivery, claim: Claim) -> Outcome:
         job, running = delivery.job, Running()
         self._reservations.began(job)
-        account = Account(job.head, claim.attempt, claim.last_seq, lambda state: self._on_state(running, state))
+        account = Account(job.head, claim.attempt, claim.last_seq, running.heed)
         self._running[job.head.request_id] = running
         try:
             last = await self._events(delivery, claim, account, running)
@@ -113,9 +113,6 @@ class Attempts:
             predicted, actual = job.placement.predicted_tokens, last.usage.cached
             self._metrics.cache_hit(job.head.model, predicted=predicted, actual=actual)
         return await self._last_word(account, last)
-
-    def _on_state(self, running: Running, state: AppendState) -> None:
-        running.stop("cancelled" if state == "cancelled" else "fenced")
 
     async def _events(
         self, delivery: Delivery, claim: Claim, account: Account, running: Running
@@ -139,23 +136,23 @@ class Attempts:
                         await parts.sent()
                         return msgspec.structs.replace(event, seq=account.next_seq())
                     await (parts.ask(event) if isinstance(event, Piece) else self._send(job, account, event))
-            return self._failed(account, "engine_no_end", "the engine stopped without an end")
+            return account.failed("engine_no_end", "the engine stopped without an end")
         except TriptychError as error:
-            return self._failed(account, error.code, error.message, error.param)
+            return account.failed(error.code, error.message, error.param)
         except EngineDied:
             self._keeper.died()
             if retry.can_go_again(job.head, claim, account):
                 return "again"
-            return self._failed(account, "engine_died", "the engine died in mid-stream; please try again")
+            return account.failed("engine_died", "the engine died in mid-stream; please try again")
         except TimeoutError:
-            return self._failed(account, "deadline_exceeded", "the deadline passed while the answer was generated")
+            return account.failed("deadline_exceeded", "the deadline passed while the answer was generated")
         except asyncio.CancelledError:
             if not running.uncancel():
                 raise
             return self._stopped(job, claim, account, running)
         except Exception:
             log.exception("request %s failed", job.head.request_id)
-            return self._failed(account, "internal", "the worker failed on this request")
+            return account.failed("internal", "the worker failed on this request")
 
     def _parts(self, job: GenerateJob, account: Account) -> PartSender:
         return PartSender(job, account, self._outbox, self._producer, self._clock)
@@ -169,15 +166,12 @@ class Attempts:
         self, job: GenerateJob, claim: Claim, account: Account, running: Running
     ) -> Event | Literal["fenced", "left"]:
         if running.cause == "cancelled":
-            return Cancelled(account.attempt, account.next_seq(), running.reason)
+            return account.cancelled(running.reason)
         if running.cause == "fenced":
             return "fenced"
         if retry.can_go_again(job.head, claim, account):
             return "left"
-        return self._failed(account, "worker_lost", "the worker was stopped in mid-stream; please try again")
-
-    def _failed(self, account: Account, code: Code, message: str, param: str | None = None) -> Failed:
-        return Failed(account.attempt, account.next_seq(), code, message, param)
+        return account.failed("worker_lost", "the worker was stopped in mid-stream; please try again")
 
     async def _go_again(self, job: GenerateJob, account: Account, how: str) -> Outcome:
         await account.settled()
@@ -185,8 +179,6 @@ class Attempts:
         return "left" if how == "left" else "again"
 
     async def _last_word(self, account: Account, event: Event) -> Outcome:
-        """Store the terminal event; only then may the offset be committed."""
-        await self._outbox.put(account, event)
-        await account.settled()
+        await self._outbox.last_word(account, event)
         self._metrics.job_ended(account.head.model, type(event).__name__.lower())
         return "ended"

@@ -9,9 +9,9 @@ from typing import Literal
 
 from infra.clock import Clock
 from infra.metrics import Metrics
-from infra.ports import AppendState, Blobs, Claim, Lives, Results
-from schemas.errors import Code, TriptychError
-from schemas.events import Cancelled, Event, Failed, Finished, Made, Progress, Terminal, Usage
+from infra.ports import Blobs, Claim, Lives, Results
+from schemas.errors import TriptychError
+from schemas.events import Event, Finished, Made, Progress, Terminal, Usage
 from schemas.jobs import DecodeJob
 from schemas.refs import BlobRef
 from workers import retry
@@ -67,10 +67,7 @@ class DecodeAttempts:
         return "ended"
 
     async def _run(self, job: DecodeJob, claim: Claim, running: Running) -> None:
-        def on_state(state: AppendState) -> None:
-            running.stop("cancelled" if state == "cancelled" else "fenced")
-
-        account = Account(job.head, claim.attempt, claim.last_seq, on_state)
+        account = Account(job.head, claim.attempt, claim.last_seq, running.heed)
         began_at = self._clock.monotonic()
         self._metrics.decode_queued_for(self._maker.kind, self._clock.now() - job.head.created_at)
         running.begun = True
@@ -96,16 +93,16 @@ class DecodeAttempts:
                 me = await self._lives.of(job.head.model)
             return Finished(account.attempt, account.next_seq(), Usage(len(job.codes), 0), me.worker)
         except TriptychError as error:
-            return _failed(account, error.code, error.message, error.param)
+            return account.failed(error.code, error.message, error.param)
         except TimeoutError:
-            return _failed(account, "deadline_exceeded", "the deadline passed while the answer was decoded")
+            return account.failed("deadline_exceeded", "the deadline passed while the answer was decoded")
         except asyncio.CancelledError:
             if not running.uncancel():
                 raise
             return _stopped(account, running)
         except Exception:
             log.exception("request %s failed", job.head.request_id)
-            return _failed(account, "decoder_failed", "the decoder failed on this request")
+            return account.failed("decoder_failed", "the decoder failed on this request")
 
     async def _make(self, job: DecodeJob, claim: Claim, account: Account) -> None:
         number, folder, told_at = claim.made, f"outputs/{secrets.token_hex(KEY_BYTES)}", float("-inf")
@@ -148,17 +145,11 @@ class DecodeAttempts:
         await until_answered(lambda: self._results.requeue(job.head, account.attempt, me))
 
     async def _last_word(self, account: Account, event: Event) -> None:
-        """Store the terminal event; only then may the offset be committed."""
-        await self._outbox.put(account, event)
-        await account.settled()
+        await self._outbox.last_word(account, event)
         self._metrics.decode_ended(self._maker.kind, type(event).__name__.lower())
 
 
 def _stopped(account: Account, running: Running) -> Terminal | Literal["fenced", "left"]:
     if running.cause == "cancelled":
-        return Cancelled(account.attempt, account.next_seq(), running.reason)
+        return account.cancelled(running.reason)
     return "fenced" if running.cause == "fenced" else "left"
-
-
-def _failed(account: Account, code: Code, message: str, param: str | None = None) -> Failed:
-    return Failed(account.attempt, account.next_seq(), code, message, param)

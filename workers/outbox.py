@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 
 from infra.ports import AppendState, Outgoing, Results
-from schemas.events import Event
+from schemas.errors import Code
+from schemas.events import Cancelled, Event, Failed
 from schemas.jobs import Head
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,12 @@ class Account:
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
+
+    def failed(self, code: Code, message: str, param: str | None = None) -> Failed:
+        return Failed(self.attempt, self.next_seq(), code, message, param)
+
+    def cancelled(self, reason: str) -> Cancelled:
+        return Cancelled(self.attempt, self.next_seq(), reason)
 
     def sent(self, count: int) -> None:
         self._sent += count
@@ -73,6 +80,11 @@ class Outbox:
         self._dirty.set()
         if self._pending_events >= MAX_PENDING_EVENTS:
             self._room.clear()
+
+    async def last_word(self, account: Account, event: Event) -> None:
+        """Returns when it is stored: only then may the offset of its job be committed."""
+        await self.put(account, event)
+        await account.settled()
 
     async def run(self) -> None:
         """Flush for ever; cancel when every account has settled."""

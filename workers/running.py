@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
+from infra.ports import AppendState
+
 log = logging.getLogger(__name__)
 
 StopCause = Literal["cancelled", "fenced", "cut"]
@@ -36,6 +38,10 @@ class Running:
         if self.cause is None and self._task is not None:
             self.cause, self.reason = cause, reason
             self._task.cancel()
+
+    def heed(self, state: AppendState) -> None:
+        """What became of events that were not simply stored."""
+        self.stop("cancelled" if state == "cancelled" else "fenced")
 
     def uncancel(self) -> bool:
         """True when the cancellation just caught was ours, not the process's; takes it back."""
