@@ -8,7 +8,6 @@ from pathlib import Path
 
 from infra import manifests
 from infra.settings import Settings
-from infra.signals import RedisSignals
 from schemas.jobs import DecodeJob
 from schemas.manifest import Manifest
 from schemas.media import DecoderKind
@@ -45,7 +44,7 @@ class DecodeTrade:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"decode-{options.kind}")
         self._outbox = Outbox(around.results)
         served = _with_decoder(settings, options.kind)
-        self._models = list(dict.fromkeys(one.pool for one in served))  # requests go by the LLM's id
+        self.models = list(dict.fromkeys(one.pool for one in served))
         self._easel: Easel | None = None
         self._engines: dict[str, PictureEngine] | dict[str, SpeechEngine]
         maker: Maker
@@ -68,21 +67,18 @@ class DecodeTrade:
 
     async def load(self, report: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
-
-        def tell(line: str) -> None:
-            loop.call_soon_threadsafe(report, line)
-
         for decoder, engine in self._engines.items():
             report(f"loading {decoder}")
-            await loop.run_in_executor(self._thread, engine.load, tell)
+            await loop.run_in_executor(self._thread, engine.load, report)
 
     async def beside(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outbox.run())
             if self._easel is not None:
                 group.create_task(self._easel.run())
-            for model in self._models:
-                group.create_task(self._listen(model))
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        self._work.cancel(request_id, reason)
 
     def drain(self) -> None:
         self._work.drain()
@@ -93,10 +89,6 @@ class DecodeTrade:
     async def close(self) -> None:
         """What the thread is at ends with its step, or its sentence; nobody waits for it."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    async def _listen(self, model: str) -> None:
-        async for signal in RedisSignals(self._around.redis).listen(model):
-            self._work.cancel(signal.request_id, signal.reason)
 
     def _work_of(self, maker: Maker) -> DecodeWork:
         around = self._around

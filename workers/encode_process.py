@@ -12,7 +12,6 @@ from infra.artifact_notes import RedisArtifactNotes
 from infra.leases import RedisLeases
 from infra.prefix_index import PrefixIndex
 from infra.settings import Settings
-from infra.signals import RedisSignals
 from schemas.jobs import EncodeJob
 from schemas.manifest import Manifest
 from topics import names
@@ -54,7 +53,7 @@ class EncodeTrade:
         if not served:
             raise media_catalog.NoSuchEngine(f"none of the served models has an encoder of the pool {options.pool}")
         self._around = around
-        self._llms = list(dict.fromkeys(one.pool for one in served))
+        self.models = list(dict.fromkeys(one.pool for one in served))
         self._notes = RedisArtifactNotes(around.redis)
         self._artifacts = Artifacts(around.blobs, self._notes)
         self._encoders = Encoders(
@@ -87,19 +86,15 @@ class EncodeTrade:
         return self._pool
 
     async def load(self, report: Callable[[str], None]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def tell(line: str) -> None:
-            loop.call_soon_threadsafe(report, line)
-
-        await self._encoders.load(tell)
+        await self._encoders.load(report)
 
     async def beside(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._encoders.run())
             group.create_task(self._flights.renew())
-            for model in self._llms:
-                group.create_task(self._listen(model))
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        self._work.cancel(request_id, reason)
 
     def drain(self) -> None:
         """What has been read is finished here: it is short, and others would wait for its flights."""
@@ -112,14 +107,10 @@ class EncodeTrade:
         self._encoders.close()
         await asyncio.to_thread(self._decoders.close)
 
-    async def _listen(self, model: str) -> None:
-        async for signal in RedisSignals(self._around.redis).listen(model):
-            self._work.cancel(signal.request_id, signal.reason)
-
     def _work_of(self, served: Iterable[Manifest]) -> EncodeWork:
         around = self._around
         settings, metrics, results = around.settings, around.metrics, around.results
-        senders = {model: _sender(around, manifests.find(settings, model)) for model in self._llms}
+        senders = {model: _sender(around, manifests.find(settings, model)) for model in self.models}
         speaks = languages(served, Path(settings.model_dir))
         joiner = Joiner(self._artifacts, self._notes, speaks, senders, metrics)
         transcriptions = Transcriptions(

@@ -16,6 +16,7 @@ from infra.metrics import Metrics
 from infra.ports import Outlived
 from infra.results import RedisResults
 from infra.settings import Settings
+from infra.signals import RedisSignals
 from topics.dead_letters import DeadLetters
 from topics.kafka import KafkaProducer
 from topics.pools import Pool
@@ -45,13 +46,19 @@ class Surroundings:
 class Trade(Protocol):
     """What one kind of stateless worker does. Its parts are built of the surroundings, by its constructor."""
 
+    models: list[str]  # whose requests it works on; requests go by the LLM's id
+
     @property
     def pool(self) -> Pool:
         """Where its jobs come from."""
         ...
 
     async def load(self, report: Callable[[str], None]) -> None:
-        """Make the engines ready; `report` gets a line per phase. Surroundings are open by then."""
+        """Make the engines ready; `report` gets a line per phase, from any thread. Surroundings are open by then."""
+        ...
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Stop that request, or its parts, if it is under way here."""
         ...
 
     async def beside(self) -> None:
@@ -111,6 +118,7 @@ class PoolProcess:
                 beside = [
                     group.create_task(keep_alive(self._around.lives), name="keep alive"),
                     group.create_task(self._trade.beside(), name="beside"),
+                    *(group.create_task(self._listen(model), name="listen") for model in self._trade.models),
                 ]
                 await life.stopped()
                 await self._drain(pool, life)
@@ -123,6 +131,10 @@ class PoolProcess:
             await pool.close()
             await self._end_life()
         return exit_code
+
+    async def _listen(self, model: str) -> None:
+        async for signal in RedisSignals(self._around.redis).listen(model):
+            self._trade.cancel(signal.request_id, signal.reason)
 
     async def _drain(self, pool: Pool, life: Life) -> None:
         self._phase = "draining"
