@@ -131,6 +131,14 @@ class Decoders:
         await until(has_begun, 30)
         return await self.owner(head)
 
+    async def taken(self, head: Head) -> None:
+        """Wait until a decoder has claimed it, which it does before its turn comes."""
+
+        async def has_owner() -> bool:
+            return bool(await self.owner(head))
+
+        await until(has_owner, 30)
+
     async def owner(self, head: Head) -> str:
         (owner,) = await self.redis.hmget(keys.request(self.model, head.request_id), ["owner"])
         return (owner or b"").decode().rpartition(":")[0]

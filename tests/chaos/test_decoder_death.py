@@ -57,13 +57,14 @@ async def test_a_decoder_told_to_stop_finishes_what_it_draws_and_leaves_the_rest
 
 async def test_cancelling_reaches_a_picture_in_mid_diffusion_within_a_second(world: Decoders) -> None:
     await world.start("image", "d1", step_ms=100)
-    own, part, queued = [
-        await world.draw(steps=200 - number, parent=parent) for number, parent in enumerate(["", "p", "p"])
-    ]
-    await world.began(own)
+    drawn = await world.draw(steps=200)
+    await world.began(drawn)  # partitions are read in any order: only now are the others behind it
+    waiting = [await world.draw(steps=steps, parent="p") for steps in (199, 198)]
+    for head in waiting:
+        await world.taken(head)
     await world.results.cancel(world.model, "p", "the client went away")
-    await world.results.cancel(world.model, own.request_id, "the client went away")
-    for head in (own, part, queued):
+    await world.results.cancel(world.model, drawn.request_id, "the client went away")
+    for head in (drawn, *waiting):
         check_whole(await world.ended(head, within_s=1.0), Cancelled)
     # The engine itself has stopped: 200 steps would take 20 s.
     check_whole(await asyncio.wait_for(world.ended(await world.draw(steps=1)), 5))
