@@ -21,6 +21,7 @@ from infra.clock import Clock
 from schemas.jobs import Job
 from topics import admin
 from topics.broker import METADATA_MAX_AGE_MS, detect
+from topics.faststream_log import FastStreamLog
 from topics.group_consumer import Fetched, GroupConsumer, OnRevoked
 from topics.group_jobs import GroupJobs, Work
 from topics.opener import Opener
@@ -93,7 +94,7 @@ class GroupPool(Generic[J]):
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             apply_types=False,  # it would look into our records and jobs with pydantic
             graceful_timeout=ANSWER_LIMIT_S,
-            logger=log,
+            logger=FastStreamLog(log),
             log_level=logging.DEBUG,
         )
         self._subscribe(broker, found.fetch_wait_ms)

@@ -1,6 +1,7 @@
 """What every stateless pool promises, on every bus."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -146,6 +147,19 @@ async def test_headers_that_are_no_text_neither_lose_nor_stop_anything(real: Kaf
     await real.has_committed(0, 3)
     await real.has_committed(1, 3)
     assert sorted(one.reason for one in await real.letters()) == ["undecodable", "unreadable"]
+
+
+@pytest.mark.services
+async def test_a_member_tells_what_it_reads_and_no_more(real: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "topics")
+    bench = Bench()
+    await real.send("r", 0)
+    member = await real.member(bench)
+    await bench.has_done("r")
+    await member.close()
+    said = [one.getMessage() for one in caplog.records if one.name == "topics.pools"]
+    assert any("assigned to partitions: (TopicPartition" in one for one in said), said
+    assert not [one for one in said if one.startswith(("Auto create topics", "callback for"))]
 
 
 @pytest.mark.services
