@@ -16,14 +16,14 @@ from schemas.refs import BlobRef
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """What every job carries, whatever its stage."""
 
-    request_id: str
-    model: str
+    request_id: str  # unique; names the result stream
+    model: str  # the LLM pool; of media jobs, too, because keys of the result go by it
     deadline_at: float  # unix seconds; past it the job is refused, not run
     created_at: float  # unix seconds, when the request was accepted
     reply_to: str  # id of the gateway (or intake worker) that follows the result
     streamed: bool = False  # the client sees tokens as they come: an attempt that emitted some cannot start over
     priority: int = 0  # lower runs first, as in vLLM
-    tenant: str = ""
+    tenant: str = ""  # whose it is; nobody looks at it yet
     traceparent: str = ""  # W3C trace context
     parent: str = ""  # the request that this one is a part of; cancelled together with it
 
@@ -35,49 +35,49 @@ class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
 class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema"):
     """Constrain the output to a JSON schema, given as JSON text."""
 
-    schema: str
+    schema: str  # JSON text
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to choose tokens. Names and ranges are OpenAI's; the last ones are vLLM's."""
 
-    max_tokens: Annotated[int, Meta(ge=1)]
-    n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
+    max_tokens: Annotated[int, Meta(ge=1)]  # of each answer
+    n: int = 1  # how many answers
+    temperature: float = 1.0  # 0 = always the likeliest token
+    top_p: float = 1.0  # share of the likelihood to choose from
     top_k: int = 0  # 0 = all
-    min_p: float = 0.0
-    seed: int | None = None
-    stop: list[str] = []
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: dict[int, float] = {}
+    min_p: float = 0.0  # least likelihood, as a share of the likeliest token's
+    seed: int | None = None  # None = another answer every time
+    stop: list[str] = []  # texts that end an answer and are left out of it
+    presence_penalty: float = 0.0  # for a token that the answer has
+    frequency_penalty: float = 0.0  # for each time that the answer has it
+    repetition_penalty: float = 1.0  # factor, for tokens of prompt and answer; 1 = none
+    logit_bias: dict[int, float] = {}  # token id -> what is added to its logit
     logprobs: int | None = None  # None = none; 0 = of the chosen token only; k = and the k likeliest
-    constraint: JsonObject | JsonSchema | None = None
-    min_tokens: int = 0
-    ignore_eos: bool = False
+    constraint: JsonObject | JsonSchema | None = None  # what the answer must be; None = anything
+    min_tokens: int = 0  # no end before so many
+    ignore_eos: bool = False  # go on past the model's own end
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where steering sent a job and why. `ticket` names the reservation, which the worker that runs it gives back."""
 
-    ticket: str
-    worker: str
+    ticket: str  # names the reservation
+    worker: str  # the one chosen; another one that reads the job runs it all the same
     predicted_tokens: int = 0  # of the prompt, that the worker's prefix cache was expected to hold
-    reason: str = ""
+    reason: str = ""  # of the choice, in a word
     hops: int = 0  # how often a worker has given it back before
 
 
 class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=True):
     """Tokens in; text and token ids out. A prompt with `embeds` has placeholder ids where their rows go."""
 
-    head: Head
-    prompt_ids: list[int]
-    sampling: Sampling
-    placement: Placement | None = None
-    embeds: list[Embeds] = []
-    outputs: list[Output] = []
+    head: Head  # what every job carries
+    prompt_ids: list[int]  # by the model's own template and tokenizer
+    sampling: Sampling  # how to choose tokens
+    placement: Placement | None = None  # None = not steered: whoever reads it runs it
+    embeds: list[Embeds] = []  # rows of embeddings in the prompt, in order
+    outputs: list[Output] = []  # parts of the answer that go to decoders
 
 
 class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
@@ -87,11 +87,11 @@ class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
     Without one the artifact itself is the answer: the encoder ends the request.
     """
 
-    head: Head
-    slots: list[Slot]
+    head: Head  # what every job carries
+    slots: list[Slot]  # all media of the prompt
     number: int  # which of the slots is meant
-    draft: GenerateJob | None = None
-    room: Room | None = None
+    draft: GenerateJob | None = None  # the prompt without its media; None = the artifact is the answer
+    room: Room | None = None  # for the answer, once the length of the prompt is known
     language: str = ""  # of speech, when the client knows it
 
     @property
@@ -102,17 +102,17 @@ class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
 class DecodeJob(msgspec.Struct, frozen=True, tag="decode", omit_defaults=True):
     """Make pictures of codes, or speech of text. `decoder` as in media.Output."""
 
-    head: Head
-    decoder: str
-    options: ImageOptions | SpeechOptions
-    codes: list[int] = []
-    text: str = ""
+    head: Head  # what every job carries
+    decoder: str  # "<served model>/<decoder kind>", as its manifest declares it
+    options: ImageOptions | SpeechOptions  # of a picture or of speech
+    codes: list[int] = []  # of a picture
+    text: str = ""  # to be spoken
 
 
 class Offloaded(msgspec.Struct, frozen=True, tag="offloaded"):
     """Stands on the topic for a message over the size limit; the object holds that message's encoded bytes."""
 
-    ref: BlobRef
+    ref: BlobRef  # where the message is
 
 
 Job = GenerateJob | EncodeJob | DecodeJob
@@ -122,13 +122,13 @@ Message = GenerateJob | EncodeJob | DecodeJob | Offloaded
 class DeadLetter(msgspec.Struct, frozen=True, tag="dead", omit_defaults=True):
     """A record nobody could handle, with all that is needed to mend and replay it."""
 
-    reason: str
-    detail: str
-    topic: str
-    partition: int
-    offset: int
+    reason: str  # empty, misplaced, undecodable or unreadable
+    detail: str  # the same in a sentence
+    topic: str  # where the record stood
+    partition: int  # of that topic
+    offset: int  # in that partition
     at: float  # unix seconds
-    key: bytes | None = None
+    key: bytes | None = None  # the record's own
     value: bytes | None = None  # the raw bytes, or ...
     value_ref: BlobRef | None = None  # ... where they are, when they would not fit
-    headers: list[tuple[str, bytes]] = []
+    headers: list[tuple[str, bytes]] = []  # the record's own

@@ -23,11 +23,11 @@ class Slot(msgspec.Struct, frozen=True, omit_defaults=True):
     are in the order of their offsets. `encoder` is "<served model>/<encoder kind>", as its manifest declares it.
     """
 
-    offset: int
-    kind: MediaKind
-    pool: EncoderKind
-    encoder: str
-    source: BlobRef
+    offset: int  # where in the draft's prompt it goes in
+    kind: MediaKind  # what the client sent
+    pool: EncoderKind  # who encodes it; a video has a slot for each
+    encoder: str  # "<served model>/<encoder kind>"
+    source: BlobRef  # the medium itself
     artifact: str  # object key of what the encoder makes of it: artifacts/<encoder fingerprint>/<sha256>.safetensors
     param: str  # where the client put it, for errors: "messages[0].content[1]"
 
@@ -35,9 +35,9 @@ class Slot(msgspec.Struct, frozen=True, omit_defaults=True):
 class Room(msgspec.Struct, frozen=True, omit_defaults=True):
     """What decides how long an answer may be, once the length of the prompt is known."""
 
-    context_tokens: int
-    asked_tokens: int | None = None
-    min_tokens: int = 0
+    context_tokens: int  # of the model
+    asked_tokens: int | None = None  # what the client allows; None = as many as there is room for
+    min_tokens: int = 0  # what the client asks for at least
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
@@ -70,8 +70,8 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
 class Embeds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rows of an artifact in an assembled prompt, in the place of the placeholder ids at [offset, offset + length)."""
 
-    offset: int
-    length: int
+    offset: int  # in the prompt
+    length: int  # rows, and placeholder ids
     artifact: str  # object key
     digest: str  # of encoder and source: what block keys take for the content
 
@@ -79,12 +79,12 @@ class Embeds(msgspec.Struct, frozen=True, omit_defaults=True):
 class ImageOptions(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
     """How a picture is drawn and stored."""
 
-    format: Literal["png", "jpeg", "webp"] = "png"
-    width: Annotated[int, Meta(ge=8, le=2048)] = 256
-    height: Annotated[int, Meta(ge=8, le=2048)] = 256
-    steps: Annotated[int, Meta(ge=1, le=200)] = 25
-    guidance: Annotated[float, Meta(ge=0, le=30)] = 2.0
-    seed: int | None = None
+    format: Literal["png", "jpeg", "webp"] = "png"  # of the file
+    width: Annotated[int, Meta(ge=8, le=2048)] = 256  # pixels
+    height: Annotated[int, Meta(ge=8, le=2048)] = 256  # pixels
+    steps: Annotated[int, Meta(ge=1, le=200)] = 25  # of diffusion
+    guidance: Annotated[float, Meta(ge=0, le=30)] = 2.0  # how closely it keeps to what was asked
+    seed: int | None = None  # None = another picture every time
     quality: Annotated[int, Meta(ge=1, le=100)] = 90  # of jpeg and webp
 
 
@@ -95,8 +95,8 @@ class SpeechOptions(msgspec.Struct, frozen=True, tag="speech", omit_defaults=Tru
     """How text is spoken and stored. pcm16 is 24 kHz, mono, little endian, without a header, as OpenAI streams it."""
 
     voice: str = ""  # empty = the decoder's first
-    format: AudioFormat = "wav"
-    speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
+    format: AudioFormat = "wav"  # of the file
+    speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0  # 1 = as the voice speaks by itself
     chunked: bool = False  # one Made event per sentence, instead of one for all
 
 
@@ -108,8 +108,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     decoder: str  # "<served model>/<decoder kind>", as its manifest declares it
-    options: ImageOptions | SpeechOptions
-    begin: int = -1
-    end: int = -1
+    options: ImageOptions | SpeechOptions  # of a picture or of speech
+    begin: int = -1  # token id that opens a run of codes; -1 = none
+    end: int = -1  # token id that closes it
     first: int = -1  # the codes are the ids [first, last]
-    last: int = -1
+    last: int = -1  # see `first`

@@ -6,15 +6,12 @@ import msgspec
 
 
 class BlobRef(msgspec.Struct, frozen=True, tag="blob"):
-    """Names one immutable object by its content.
+    """Names one immutable object of the store by its content."""
 
-    `digest` is the lower-case hex SHA-256 of the bytes, `size_bytes` their length.
-    """
-
-    key: str
-    digest: str
-    size_bytes: int
-    media_type: str = "application/octet-stream"
+    key: str  # in the bucket
+    digest: str  # lower-case hex SHA-256 of the bytes
+    size_bytes: int  # their length
+    media_type: str = "application/octet-stream"  # of the bytes
 
     def check(self, data: bytes) -> None:
         """Raises ValueError when these are not the bytes that it names."""
