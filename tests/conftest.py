@@ -21,6 +21,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
+@pytest.fixture
+def kafka_alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """For tests of consumer groups. The embedded broker starts at once, and needs eleven seconds to let a new member
+    into a group whose last one was killed by another test: there, each test has a broker of its own."""
+    if not services.broker_is_embedded():
+        yield request.getfixturevalue("kafka")
+        return
+    with services.kafka(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.S3]:
     with services.object_store(tmp_path_factory.mktemp("s3")) as store:

@@ -48,6 +48,11 @@ def kafka(folder: Path) -> Iterator[str]:
         yield broker.bootstrap(port)
 
 
+def broker_is_embedded() -> bool:
+    """Whether `kafka` starts the embedded broker."""
+    return settings.other("TEST_KAFKA") == ""
+
+
 def broker_wish() -> list[str]:
     """Arguments of `triptych up`: whole-stack tests run on the broker that TRIPTYCH_TEST_KAFKA names."""
     given = settings.other("TEST_KAFKA")

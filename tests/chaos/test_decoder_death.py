@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-async def world(kafka: str, redis_url: str, s3: S3, tmp_path: Path) -> AsyncIterator[Decoders]:
-    async with decoders(kafka, redis_url, s3, tmp_path) as one:
+async def world(kafka_alone: str, redis_url: str, s3: S3, tmp_path: Path) -> AsyncIterator[Decoders]:
+    async with decoders(kafka_alone, redis_url, s3, tmp_path) as one:
         yield one
 
 
@@ -41,18 +41,19 @@ async def test_a_picture_of_a_killed_decoder_is_made_once_by_another_one(world: 
 
 
 async def test_a_decoder_told_to_stop_finishes_what_it_draws_and_leaves_the_rest(world: Decoders) -> None:
-    first = await world.start("image", "d1", step_ms=100)
-    drawn, *others = [await world.draw(steps=30 + number) for number in range(6)]  # unlike: one at a time
-    await world.began(drawn)
-    await world.start("image", "d2", step_ms=1)
-    first.terminate()
+    for name in ("d1", "d2"):
+        await world.start("image", name, step_ms=100)
+    drawn = await world.draw(steps=40)
+    leaver = world.children[await world.began(drawn)]
+    others = [await world.draw(steps=1 + number) for number in range(6)]  # unlike: one at a time
+    leaver.terminate()
     for head in (drawn, *others):
         events = await world.ended(head)
         check_whole(events)
         assert sum(isinstance(event, Made) for event in events) == 1
     assert {event.attempt for event in await world.events(drawn)} == {1}
-    first.end(20)
-    assert first.exit_code() == 0
+    leaver.end(20)
+    assert leaver.exit_code() == 0
 
 
 async def test_cancelling_reaches_a_picture_in_mid_diffusion_within_a_second(world: Decoders) -> None:

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-async def world(kafka: str, redis_url: str, s3: S3, tmp_path: Path) -> AsyncIterator[EncoderProcesses]:
-    async with encoders(kafka, redis_url, s3, tmp_path) as one:
+async def world(kafka_alone: str, redis_url: str, s3: S3, tmp_path: Path) -> AsyncIterator[EncoderProcesses]:
+    async with encoders(kafka_alone, redis_url, s3, tmp_path) as one:
         yield one
 
 
