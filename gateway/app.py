@@ -8,6 +8,7 @@ from litestar.types import ASGIApp
 from gateway import chat as chatting
 from gateway import docs, errors, files, health, images, models, trail, transcriptions
 from gateway import speech as speaking
+from gateway.asyncapi_page import AsyncApiPage
 from gateway.chat import Chat
 from gateway.desk import Timeouts
 from gateway.files import Files
@@ -53,11 +54,17 @@ class Api:
 
 
 def build(
-    api: Api, health_of: Health, metrics: Metrics, timeouts: Timeouts, max_body_bytes: int, cors_origins: list[str]
+    api: Api,
+    health_of: Health,
+    metrics: Metrics,
+    topics: AsyncApiPage,
+    timeouts: Timeouts,
+    max_body_bytes: int,
+    cors_origins: list[str],
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
     app = Litestar(
-        [*api.routes(timeouts), *health.routes(health_of, metrics), *docs.routes()],
+        [*api.routes(timeouts), *health.routes(health_of, metrics), *docs.routes(topics)],
         exception_handlers={Exception: errors.handle},
         cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
         request_max_body_size=max_body_bytes,

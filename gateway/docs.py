@@ -1,4 +1,4 @@
-"""Pages for people: a start page, and interactive documentation that loads nothing from the internet."""
+"""Pages for people: a start page and the documentation of both interfaces. Nothing is loaded from the internet."""
 
 from litestar import MediaType, Response, Router, get
 from litestar.handlers import HTTPRouteHandler
@@ -6,6 +6,7 @@ from litestar.static_files import create_static_files_router
 from swagger_ui_bundle import swagger_ui_path
 
 from gateway import openapi
+from gateway.asyncapi_page import AsyncApiPage
 from schemas import codec
 
 ASSETS = "/docs/assets"
@@ -17,6 +18,7 @@ _START = """<!doctype html>
 <p>OpenAI's API for text, pictures and sound over an event pipeline. Point any OpenAI SDK at <code>/v1</code>.</p>
 <ul>
 <li><a href="/docs">Interactive documentation</a> (<a href="/openapi.json">openapi.json</a>)
+<li><a href="/asyncapi">Topics</a>, for jobs of your own (<a href="/asyncapi.json">asyncapi.json</a>)
 <li><a href="/v1/models">Models</a>
 <li><a href="/readyz">Ready?</a>
 <li><a href="/metrics">Metrics</a>
@@ -32,7 +34,7 @@ _DOCS = f"""<!doctype html>
 """
 
 
-def routes() -> list[HTTPRouteHandler | Router]:
+def routes(topics: AsyncApiPage) -> list[HTTPRouteHandler | Router]:
     document = codec.to_json(openapi.document())
 
     @get("/", media_type=MediaType.HTML, sync_to_thread=False)
@@ -47,4 +49,19 @@ def routes() -> list[HTTPRouteHandler | Router]:
     def spec() -> Response[bytes]:
         return Response(document, media_type=MediaType.JSON)
 
-    return [start, docs, spec, create_static_files_router(path=ASSETS, directories=[swagger_ui_path])]
+    @get("/asyncapi", sync_to_thread=False)
+    def topics_page() -> Response[str]:
+        return Response(topics.html, media_type=MediaType.HTML, headers=topics.headers)
+
+    @get("/asyncapi.json", sync_to_thread=False)
+    def topics_spec() -> Response[bytes]:
+        return Response(topics.document, media_type=MediaType.JSON)
+
+    return [
+        start,
+        docs,
+        spec,
+        topics_page,
+        topics_spec,
+        create_static_files_router(path=ASSETS, directories=[swagger_ui_path]),
+    ]

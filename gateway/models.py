@@ -69,6 +69,9 @@ class ServedModels:
                 "model_not_found", f"The model {model[:100]!r} does not exist.", param="model"
             ) from None
 
+    def manifests(self) -> list[Manifest]:
+        return [one.manifest for one in self._served.values()]
+
     def listing(self) -> ModelList:
         return ModelList(data=[one.card for one in self._served.values()])
 

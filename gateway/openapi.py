@@ -76,6 +76,7 @@ def document() -> Words:
             "version": VERSION,
             "description": "OpenAI's API for text, pictures and sound over an event pipeline; any OpenAI SDK works.",
         },
+        "externalDocs": {"description": "The topics behind it", "url": "/asyncapi"},
         "paths": paths,
         "components": {"schemas": schemas.components},
     }

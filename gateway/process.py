@@ -10,6 +10,7 @@ from pathlib import Path
 from litestar.types import ASGIApp
 
 from gateway import app
+from gateway.asyncapi_page import AsyncApiPage, trial_of
 from gateway.chat import Chat
 from gateway.delivery import Delivery
 from gateway.desk import Desk, Timeouts
@@ -38,7 +39,7 @@ from infra.settings import Settings
 from infra.sweep_turns import SweepTurns
 from infra.sweeper import Sweeper
 from schemas.manifest import Manifest
-from topics import admin
+from topics import admin, asyncapi
 from topics.artifacts import Artifacts
 from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
@@ -122,7 +123,11 @@ class GatewayProcess:
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
         api = app.Api(chat, speech, self._intake.uploads)
-        return app.build(api, health, metrics, timeouts, settings.max_body_bytes, origins)
+        return app.build(api, health, metrics, self._topics_page(), timeouts, settings.max_body_bytes, origins)
+
+    def _topics_page(self) -> AsyncApiPage:
+        models = self._models.manifests()
+        return AsyncApiPage(asyncapi.document(self._settings, models), trial_of(self._models.get(models[0].id)))
 
     def _served(self, manifest: Manifest, pools: dict[str, Pool]) -> Served:
         files = model_files.read(model_paths.of_llm(manifest, Path(self._settings.model_dir)))

@@ -129,6 +129,6 @@ class DeadLetter(msgspec.Struct, frozen=True, tag="dead", omit_defaults=True):
     offset: int  # in that partition
     at: float  # unix seconds
     key: bytes | None = None  # the record's own
-    value: bytes | None = None  # the raw bytes, or ...
-    value_ref: BlobRef | None = None  # ... where they are, when they would not fit
+    value: bytes | None = None  # the record's own; None when it would not fit
+    value_ref: BlobRef | None = None  # where it is then
     headers: list[tuple[str, bytes]] = []  # the record's own

@@ -1,6 +1,7 @@
 """A whole gateway over memory twins, listening on loopback, with a scripted worker behind it."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import openai
 import pytest
 
 from gateway import app
+from gateway.asyncapi_page import AsyncApiPage, Trial, trial_of
 from gateway.chat import Chat
 from gateway.delivery import Delivery
 from gateway.desk import Desk, Timeouts
@@ -31,8 +33,10 @@ from infra.memory import MemoryFollower, MemoryHub, MemoryResults
 from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
+from infra.settings import Settings
 from tests.pipeline.models import CASCADE, DRAWS, MODEL, PLAIN
 from tests.pipeline.scripted import FakeWeb, OneWorker, ScriptedEncoder, ScriptedPool
+from topics import asyncapi
 from topics.artifacts import Artifacts
 from topics.intake.intake import Intake
 from topics.intake.uploads import UploadLimits, Uploads
@@ -44,6 +48,11 @@ TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+@functools.cache
+def topics_page(trial: Trial) -> AsyncApiPage:
+    return AsyncApiPage(asyncapi.document(Settings(kafka="kafka:9092"), [PLAIN, CASCADE, DRAWS]), trial)
 
 
 class Gateway:
@@ -86,7 +95,13 @@ class Gateway:
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads), health, self.metrics, Timeouts(30, 60), max_body_bytes, ["*"]
+            app.Api(self.chat, speech, self.uploads),
+            health,
+            self.metrics,
+            topics_page(trial_of(models.get(MODEL))),
+            Timeouts(30, 60),
+            max_body_bytes,
+            ["*"],
         )
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []

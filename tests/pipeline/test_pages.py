@@ -7,9 +7,12 @@ import openai
 import pytest
 
 from gateway import openapi
+from gateway.asyncapi_page import PROMPT
 from tests.pipeline.conftest import MODEL, Gateway
+from tests.pipeline.models import CASCADE, DRAWS, PLAIN
 from tests.pipeline.scripted import Run
 from tests.waiting import until
+from topics import names
 
 
 async def test_the_models_are_listed_and_found(gateway: Gateway) -> None:
@@ -106,6 +109,20 @@ async def test_pages_load_nothing_from_elsewhere(gateway: Gateway, path: str) ->
             assert (await client.get(link)).status_code == 200, link
 
 
+async def test_the_topics_of_this_gateway_are_a_document_and_a_page(gateway: Gateway) -> None:
+    async with gateway.http() as client:
+        document, page = await client.get("/asyncapi.json"), await client.get("/asyncapi")
+        links = set(re.findall(r'href="(/[^"]*)"', page.text))
+        assert links and {(await client.get(one)).status_code for one in links} == {200}
+    assert document.headers["content-type"] == "application/json"
+    addresses = [one["address"] for one in document.json()["channels"].values()]
+    assert addresses == [one.name for one in names.topics_for([PLAIN, CASCADE, DRAWS])]
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert all(f'id="{one}"' in page.text for one in addresses)
+    assert str(gateway.desk.models.get(MODEL).language.tokenize(PROMPT)) in page.text
+
+
 async def test_the_documentation_describes_every_route_and_every_field(gateway: Gateway) -> None:
     async with gateway.http() as client:
         spec = (await client.get("/openapi.json")).json()
@@ -118,7 +135,8 @@ async def test_the_documentation_describes_every_route_and_every_field(gateway: 
         if method != "OPTIONS" and not route.path_format.startswith("/docs")
     }
     documented = {(path, method) for path, operations in spec["paths"].items() for method in operations}
-    assert served - {("/", "get"), ("/openapi.json", "get")} == documented
+    for_people = {(path, "get") for path in ("/", "/openapi.json", "/asyncapi", "/asyncapi.json")}
+    assert served - for_people == documented
     request = spec["components"]["schemas"]["ChatRequest"]
     assert request["properties"]["temperature"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 2}
     assert request["required"] == ["model", "messages"]
