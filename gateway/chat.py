@@ -27,6 +27,7 @@ from schemas.jobs import GenerateJob
 from schemas.media import Output
 from schemas.openai_request import ChatRequest
 from topics import plan
+from topics.headers import Headers
 
 
 class Chat:
@@ -104,7 +105,7 @@ class ChatExchange(Exchange):
         if transcripts.refers(self.request.messages):
             messages = await self._chat.spoken.put_in(self.request.messages)
             self.request = msgspec.structs.replace(self.request, messages=messages)
-        headers = [("x-request-id", self.caller.request_id.encode()), *plan.headers(self.request)]
+        headers = [*self.caller.headers, *plan.headers(self.request)]
         job = await self._with_media(headers) if self._items else await self._of_text()
         if job is None:
             await self.answer.pass_on(stream)
@@ -112,7 +113,8 @@ class ChatExchange(Exchange):
         self.sent = True
         session = self.request.user or self.request.safety_identifier or ""
         async with self.served.pool.sent(job, headers, session) as placed:
-            self.trail.placed(placed)
+            self.trail.prompt_tokens = len(job.prompt_ids)
+            self.trail.placed(placed.decision)
             await self.answer.pass_on(stream)
 
     async def _of_text(self) -> GenerateJob:
@@ -121,7 +123,7 @@ class ChatExchange(Exchange):
         max_tokens = admit.room(request, len(prompt_ids), served.context_tokens)
         return plan.build(self.head, request, prompt_ids, max_tokens, self._outputs, served.manifest.sampling)
 
-    async def _with_media(self, headers: list[tuple[str, bytes]]) -> GenerateJob | None:
+    async def _with_media(self, headers: Headers) -> GenerateJob | None:
         """The job; None when encoders have been asked, and the last of them sends it."""
         media = self._chat.media
         self.trail.media_items = len(self._items)

@@ -18,13 +18,14 @@ from gateway.errors import Headers
 from gateway.exchange import RETRY_AFTER_S, Cause, Interrupt, Interrupted, OpenRequests, watch
 from gateway.models import Served, ServedModels
 from gateway.parts import Parts
-from gateway.trail import Trails
+from gateway.trail import Trailed, Trails
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
 from schemas.errors import Code, TriptychError
 from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
+from topics import headers as record_headers
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,13 @@ class Caller(msgspec.Struct, frozen=True):
     request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
     timeout_s: float
     traceparent: str = ""
+    tracestate: str = ""
+
+    @property
+    def headers(self) -> record_headers.Headers:
+        """Of the records of its work: what all that comes of them bears, too."""
+        said = {"x-request-id": self.request_id, "traceparent": self.traceparent, "tracestate": self.tracestate}
+        return record_headers.passed_on((name, value.encode()) for name, value in said.items())
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -73,7 +81,8 @@ class Timeouts(msgspec.Struct, frozen=True):
         """Raises TriptychError: as `read`."""
         headers = request.headers
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
-        return Caller(request.state.request_id, timeout_s, headers.get("traceparent", ""))
+        trace = headers.get("traceparent", ""), headers.get("tracestate", "")
+        return Caller(request.state.request_id, timeout_s, *trace)
 
 
 class Desk:
@@ -148,7 +157,8 @@ class Exchange(ABC):
     async def run(self, interrupt: Interrupt) -> None:
         """The whole exchange; never fails."""
         # Followed before it is produced, so that nothing can be missed; and until the very end, whoever writes it.
-        with closing(self.desk.follower.follow(self.head.model, self.head.request_id)) as main:
+        followed = self.desk.follower.follow(self.head.model, self.head.request_id)
+        with closing(Trailed(followed, self.trail)) as main:
             async with self.stream(main) as stream:
                 try:
                     async with interrupt:

@@ -151,7 +151,7 @@ class GatewayProcess:
     def _pool(self, llm: Manifest) -> Pool:
         leases = RedisLeases(self._redis, llm.id, clock=self._clock)
         steerer = Steerer(PrefixIndex(self._redis, llm.id), self._policy, random.Random())
-        placer = IndexPlacer(llm, steerer, self._clock)
+        placer = IndexPlacer(llm, steerer, self._metrics, self._clock)
         return Pool(llm.id, llm.partitions, leases, self._producer, placer)
 
     def _services(self) -> Mapping[str, Check]:

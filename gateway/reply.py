@@ -18,6 +18,7 @@ from schemas.events import (
     Part,
     Progress,
     Restarted,
+    Steered,
     Token,
     TokenLogprob,
     Transcript,
@@ -78,7 +79,7 @@ class Chunks:
                 return [self._chunk([], usage_of(event.usage)), DONE] if self._include_usage else [DONE]
             case Failed() | Cancelled():
                 return [error_line(errors.from_event(event))]
-            case Part() | Made() | Progress() | Transcript() | Piece():
+            case Part() | Made() | Progress() | Transcript() | Steered() | Piece():
                 return []
             case _:
                 assert_never(event)

@@ -75,10 +75,9 @@ class _SpeechExchange(Exchange):
         self._job = plan.speech(self.head, served.manifest, text, options)
 
     async def work(self, stream: Stream) -> None:
-        headers = [("x-request-id", self.caller.request_id.encode())]
         self.sent = True
         key = self.head.request_id.encode()
-        await self._producer.send(names.decode("audio"), self._job, key=key, headers=headers)
+        await self._producer.send(names.decode("audio"), self._job, key=key, headers=self.caller.headers)
         await self.answer.pass_on(stream)
 
 

@@ -1,22 +1,20 @@
 """`GET /v1/requests/{id}`: what happened to a request and why (promise P9). Of this gateway's last requests."""
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
+from infra.ports import Subscription
 from schemas.errors import TriptychError
-from schemas.events import Finished
+from schemas.events import Event, Finished, Steered
 from schemas.jobs import Head
-from schemas.steering import Alternative
-from topics.steering.placer import Placed
+from schemas.steering import Alternative, Decision
 
 KEPT = 10_000
-# A decision among sixty workers has as many alternatives; the nearest ones tell why.
-ALTERNATIVES = 8
 
 
 class RequestTrail(msgspec.Struct, omit_defaults=True):
@@ -43,21 +41,51 @@ class RequestTrail(msgspec.Struct, omit_defaults=True):
     media_items: int = 0  # in the messages
     media_encoded: int = 0  # of these, those that encoders had to be asked for; the others were known
     parts: int = 0  # of the answer, asked of decoders
-    alternatives: list[Alternative] = []  # other workers, and what choosing them would have cost
+    alternatives: list[Alternative] = []  # the nearest other workers, and what choosing them would have cost
+    hops: int = 0  # how often a worker gave it back before this placement
 
-    def placed(self, placed: Placed) -> None:
-        self.steering = placed.choice.reason
-        self.placed_worker = placed.worker
-        self.partition = placed.partition
-        self.prompt_tokens = len(placed.job.prompt_ids)
-        self.predicted_cached_tokens = placed.predicted_tokens
-        self.alternatives = sorted(placed.choice.alternatives, key=lambda one: one.cost)[:ALTERNATIVES]
+    def placed(self, decision: Decision) -> None:
+        """Of several, the last one holds: that of the attempt that runs."""
+        self.steering = decision.reason
+        self.placed_worker = decision.worker
+        self.partition = decision.partition
+        self.predicted_cached_tokens = decision.predicted_tokens
+        self.alternatives = [Alternative(worker, cost) for worker, cost in decision.alternatives.items()]
+        self.hops = decision.hops
 
     def finished(self, last: Finished) -> None:
         self.worker, self.partition = last.worker, last.partition
         self.attempts, self.queue_s = last.attempt, last.queue_s
         self.prompt_tokens, self.cached_tokens = last.usage.prompt, last.usage.cached
         self.completion_tokens = last.usage.completion
+
+
+class Trailed:
+    """A followed request without what is told for its trail, which goes there. Implements ports.Subscription."""
+
+    def __init__(self, events: Subscription, trail: RequestTrail) -> None:
+        self._events = events
+        self._trail = trail
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while isinstance(event := await self._events.__anext__(), Steered):
+            self._trail.placed(event.decision)
+        return event
+
+    def ready(self) -> list[Event]:
+        found: list[Event] = []
+        for event in self._events.ready():
+            if isinstance(event, Steered):
+                self._trail.placed(event.decision)
+            else:
+                found.append(event)
+        return found
+
+    def close(self) -> None:
+        self._events.close()
 
 
 class Trails:

@@ -101,7 +101,7 @@ class _Transcribing(Exchange):
 
     async def work(self, stream: Stream) -> None:
         self.sent = True
-        await self._media.send([self._job], [("x-request-id", self.caller.request_id.encode())])
+        await self._media.send([self._job], self.caller.headers)
         await self.answer.pass_on(stream)
 
 

@@ -13,6 +13,7 @@
 | triptych_dead_letters_total    | counter   | reason         | a record goes to the dead-letter topic                 |
 | triptych_handed_off_jobs_total | counter   | model          | a worker gives a queued job back to steering           |
 | triptych_engine_restarts_total | counter   | model          | an engine that died is running again                   |
+| triptych_steering_decisions_total | counter | model, reason | a gateway, encoder or worker (hand-off) places a job   |
 | triptych_misplaced_jobs_total  | counter   | model          | a worker runs a job that steering meant for another    |
 | triptych_predicted_cached_tokens_total | counter | model    | a request ends: prompt tokens steering expected cached |
 | triptych_actual_cached_tokens_total | counter | model       | the same requests: prompt tokens that were cached      |
@@ -68,6 +69,9 @@ class Metrics(MediaMetrics):
             "triptych_engine_restarts", "Engines replaced after a death", ["model"], registry=registry
         )
 
+        self._decisions = Counter(
+            "triptych_steering_decisions", "Jobs placed by this process", ["model", "reason"], registry=registry
+        )
         self._misplaced = Counter(
             "triptych_misplaced_jobs", "Jobs run by another worker than the one chosen", ["model"], registry=registry
         )
@@ -122,6 +126,9 @@ class Metrics(MediaMetrics):
 
     def engine_restarted(self, model: str) -> None:
         self._engine_restarts.labels(model).inc()
+
+    def steered(self, model: str, reason: str) -> None:
+        self._decisions.labels(model, reason).inc()
 
     def misplaced(self, model: str) -> None:
         self._misplaced.labels(model).inc()

@@ -13,6 +13,7 @@ import msgspec
 
 from schemas.media import DecoderKind, Segment
 from schemas.refs import BlobRef
+from schemas.steering import Decision
 
 FinishReason = Literal["stop", "length"]
 
@@ -52,6 +53,14 @@ class Restarted(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     attempt: int
     seq: int
     worker: str = ""
+
+
+class Steered(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """Why this attempt runs where it does; told only where somebody else has decided it than follows the request."""
+
+    attempt: int
+    seq: int
+    decision: Decision
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -133,7 +142,7 @@ class Transcript(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     duration_s: float = 0.0
 
 
-Event = Token | Restarted | Finished | Failed | Cancelled | Part | Made | Progress | Transcript
+Event = Token | Restarted | Finished | Failed | Cancelled | Part | Made | Progress | Transcript | Steered
 Terminal = Finished | Failed | Cancelled
 
 

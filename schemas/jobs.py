@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from schemas.media import Embeds, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.refs import BlobRef
+from schemas.steering import Decision
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +79,7 @@ class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=Tru
     placement: Placement | None = None  # None = not steered: whoever reads it runs it
     embeds: list[Embeds] = []  # rows of embeddings in the prompt, in order
     outputs: list[Output] = []  # parts of the answer that go to decoders
+    decision: Decision | None = None  # for the worker to tell, where somebody else has made it than follows the request
 
 
 class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):

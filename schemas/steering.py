@@ -55,3 +55,14 @@ class Choice(msgspec.Struct, frozen=True):
     matched_blocks: int
     cost: float = 0.0
     alternatives: Sequence[Alternative] = ()
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a choice is told to whoever follows the request. Travels in jobs and events: jobs.py has the rule."""
+
+    worker: str  # its name; empty when nobody was there
+    partition: int
+    reason: str
+    predicted_tokens: int = 0  # of the prompt, that the worker's prefix cache was expected to hold
+    hops: int = 0  # how often a worker has given the job back before
+    alternatives: dict[str, float] = {}  # the nearest of the other workers -> as Alternative.cost, cheapest first

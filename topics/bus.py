@@ -6,6 +6,7 @@ import msgspec
 
 from infra.ports import Incarnation
 from schemas.jobs import GenerateJob, Message
+from topics.headers import Headers
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -26,6 +27,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     at: Position
     job: GenerateJob
+    headers: Headers = []  # those that whatever comes of it is to bear, too
 
 
 class Producer(Protocol):
@@ -40,7 +42,7 @@ class Producer(Protocol):
         *,
         partition: int | None = None,
         key: bytes | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
+        headers: Headers | None = None,
     ) -> Position:
         """Returns when the broker has acknowledged it.
 

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from schemas.errors import TriptychError
 from schemas.jobs import Job
+from topics.headers import Headers, passed_on
 from topics.opener import Opener
 from topics.records import Record
 from topics.watermark import Watermark
@@ -23,8 +24,10 @@ T = TypeVar("T")
 class Work(Protocol[J_contra]):
     """What a stateless pool does with its jobs. Jobs come at least once: the second time must be harmless."""
 
-    async def handle(self, job: J_contra) -> None:
+    async def handle(self, job: J_contra, headers: Headers) -> None:
         """Returns when the job needs nothing more; only then may its offset be committed.
+
+        `headers`: those of its record that the jobs which come of it are to bear, too.
 
         Raises:
             ConnectionError, a retriable TriptychError: asked again after a while, for as long as it takes; so a
@@ -135,7 +138,7 @@ class GroupJobs(Generic[J]):
         if job is None:
             return
         try:
-            await _patiently(lambda: self._work.handle(job), record)
+            await _patiently(lambda: self._work.handle(job, passed_on(record.headers)), record)
         except Exception as error:
             log.exception("%s (request %s) failed", record.at, job.head.request_id)
             await self._give_up(record, job, error)

@@ -10,6 +10,7 @@ from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics.bus import Delivery
+from topics.headers import passed_on
 from topics.opener import Opener
 from topics.ownership import Ownership
 from topics.reader import PartitionReader, Polled
@@ -137,7 +138,7 @@ class LeasedConsumer:
                 break
             tenure, record = waiting
             if job := self._opener.at_hand(record):
-                deliveries.append(Delivery(record.at, job))
+                deliveries.append(Delivery(record.at, job, passed_on(record.headers)))
                 tenure.hand_out(deliveries[-1])
                 continue
             if not deliveries:  # what needs IO goes alone: a caller that gives up meanwhile must not lose the others
@@ -152,7 +153,7 @@ class LeasedConsumer:
         if job is None:
             tenure.settle()
             return []
-        delivery = Delivery(record.at, job)
+        delivery = Delivery(record.at, job, passed_on(record.headers))
         tenure.hand_out(delivery)
         return [delivery]
 

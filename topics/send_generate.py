@@ -6,6 +6,7 @@ from infra.ports import Leases, PoolView
 from schemas.jobs import GenerateJob
 from topics import names
 from topics.bus import Producer
+from topics.headers import Headers
 from topics.steering.placer import Placer
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ class GenerateSender:
         self._placer = placer
         self._producer = producer
 
-    async def send(self, job: GenerateJob) -> None:
+    async def send(self, job: GenerateJob, headers: Headers | None = None) -> None:
         """Returns when the broker has it.
 
         Raises:
@@ -31,7 +32,8 @@ class GenerateSender:
         """
         placed = await self._placer.place(job, await self._view(), {})
         key = job.head.request_id.encode()
-        await self._producer.send(self._topic, placed.job, partition=placed.partition, key=key)
+        partition = placed.partition
+        await self._producer.send(self._topic, placed.telling, partition=partition, key=key, headers=headers)
 
     async def _view(self) -> PoolView:
         try:

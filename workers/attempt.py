@@ -11,7 +11,7 @@ from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Claim, Incarnation, Results
 from schemas.errors import TriptychError
-from schemas.events import Event, Finished, Token
+from schemas.events import Event, Finished, Steered, Token
 from schemas.jobs import GenerateJob
 from topics.bus import Delivery, Producer
 from workers import llm, retry
@@ -89,8 +89,9 @@ class Attempts:
             case "run":
                 return await self._run(delivery, claim)
             case terminal:
-                account = Account(job.head, claim.attempt, claim.last_seq + 1, lambda _: None)
-                return await self._last_word(account, terminal)
+                account = Account(job.head, claim.attempt, claim.last_seq, lambda _: None)
+                await self._tell_decision(job, account)
+                return await self._last_word(account, msgspec.structs.replace(terminal, seq=account.next_seq()))
 
     async def _claim(self, job: GenerateJob) -> Claim:
         return await until_answered(lambda: self._results.claim(job.head, self._me, self._max_attempts))
@@ -128,9 +129,10 @@ class Attempts:
             # Closing the handler belongs inside the try: a stop may arrive while the engine is still aborting.
             async with (
                 asyncio.timeout(job.head.deadline_at - now),
-                self._parts(job, account) as parts,
+                PartSender(delivery, account, self._outbox, self._producer, self._clock) as parts,
                 aclosing(events),
             ):
+                await self._tell_decision(job, account)
                 async for event in events:
                     if isinstance(event, Finished):
                         await parts.sent()
@@ -154,8 +156,10 @@ class Attempts:
             log.exception("request %s failed", job.head.request_id)
             return account.failed("internal", "the worker failed on this request")
 
-    def _parts(self, job: GenerateJob, account: Account) -> PartSender:
-        return PartSender(job, account, self._outbox, self._producer, self._clock)
+    async def _tell_decision(self, job: GenerateJob, account: Account) -> None:
+        """Of the copy that was claimed, so that of many decisions about a request the one that counts is told."""
+        if job.decision is not None:
+            await self._outbox.put(account, Steered(account.attempt, account.next_seq(), job.decision))
 
     async def _send(self, job: GenerateJob, account: Account, event: Event) -> None:
         if isinstance(event, Token):

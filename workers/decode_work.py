@@ -7,6 +7,7 @@ import msgspec
 from infra.ports import Results
 from schemas.events import Failed
 from schemas.jobs import DecodeJob
+from topics.headers import Headers
 from workers.decode_attempt import DecodeAttempts, Outcome
 from workers.running import Running
 
@@ -36,8 +37,10 @@ class DecodeWork:
         self._open: dict[str, _Open] = {}
         self._draining = False
 
-    async def handle(self, job: DecodeJob) -> None:
-        """Try until the request has ended, here or elsewhere; or this worker drains, which leaves it to others."""
+    async def handle(self, job: DecodeJob, headers: Headers | None = None) -> None:
+        """Nothing comes of a decode job that could bear its headers.
+
+        Try until the request has ended, here or elsewhere; or this worker drains, which leaves it to others."""
         while twin := self._open.get(job.head.request_id):  # it has been sent twice
             await twin.over.wait()
         one = self._open[job.head.request_id] = _Open(job, Running(), asyncio.Event())

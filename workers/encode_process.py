@@ -127,7 +127,8 @@ def _engine(manifest: Manifest, options: EncodeOptions, model_dir: Path) -> Enco
 
 def _sender(around: Surroundings, llm: Manifest) -> GenerateSender:
     policy = parse_policy(around.settings.steering)
-    placer = IndexPlacer(llm, Steerer(PrefixIndex(around.redis, llm.id), policy, random.Random()), around.clock)
+    steerer = Steerer(PrefixIndex(around.redis, llm.id), policy, random.Random())
+    placer = IndexPlacer(llm, steerer, around.metrics, around.clock)
     leases = RedisLeases(around.redis, llm.id, clock=around.clock)
     return GenerateSender(llm.id, llm.partitions, leases, placer, around.producer)
 

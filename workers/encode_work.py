@@ -13,6 +13,7 @@ from schemas.events import Cancelled, Failed
 from schemas.jobs import EncodeJob, GenerateJob, Head
 from schemas.media import Room
 from topics.artifacts import Artifacts
+from topics.headers import Headers
 from topics.join import Language, assemble
 from topics.send_generate import GenerateSender
 from workers.batcher import NotWanted
@@ -43,7 +44,7 @@ class Joiner:
         self._metrics = metrics
         self._joining: dict[str, asyncio.Lock] = {}
 
-    async def join(self, job: EncodeJob, draft: GenerateJob, room: Room) -> None:
+    async def join(self, job: EncodeJob, draft: GenerateJob, room: Room, headers: Headers | None) -> None:
         """Returns when the request is on its way, or somebody else will see to that.
 
         Raises:
@@ -54,18 +55,18 @@ class Joiner:
         try:
             async with lock:  # the items of one request come out of one batch at the same moment
                 if not await self._notes.joined(request_id):
-                    await self._join(job, draft, room)
+                    await self._join(job, draft, room, headers)
         finally:
             if not lock.locked():
                 self._joining.pop(request_id, None)
 
-    async def _join(self, job: EncodeJob, draft: GenerateJob, room: Room) -> None:
+    async def _join(self, job: EncodeJob, draft: GenerateJob, room: Room, headers: Headers | None) -> None:
         found = await self._artifacts.lookup(job.slots)
         artifacts = [one for one in found if one is not None]
         if len(artifacts) < len(found):
             return
         whole = assemble(draft, job.slots, artifacts, room, self._languages[job.head.model])
-        await self._senders[job.head.model].send(whole)
+        await self._senders[job.head.model].send(whole, headers)
         await self._notes.mark_joined(job.head.request_id)
         self._metrics.request_joined(job.head.model)
 
@@ -90,7 +91,7 @@ class EncodeWork:
         self._clock = clock
         self._open: dict[Running, str] = {}  # what is under way, and of which request
 
-    async def handle(self, job: EncodeJob) -> None:
+    async def handle(self, job: EncodeJob, headers: Headers | None = None) -> None:
         left_s = job.head.deadline_at - self._clock.now()
         self._metrics.encode_queued_for(job.slot.pool, self._clock.now() - job.head.created_at)
         limit = asyncio.timeout(left_s)
@@ -98,7 +99,7 @@ class EncodeWork:
         self._open[running] = job.head.request_id
         try:
             async with limit:
-                await self._handle(job)
+                await self._handle(job, headers)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -130,14 +131,14 @@ class EncodeWork:
         message = f"the encoder failed on {job.slot.param}"
         await self._results.end(job.head, Failed(0, 0, "internal", message, job.slot.param))
 
-    async def _handle(self, job: EncodeJob) -> None:
+    async def _handle(self, job: EncodeJob, headers: Headers | None) -> None:
         if (await self._results.wishes([job.head]))[0] != "wanted":
             raise NotWanted
         if job.draft is None or job.room is None:
             await self._transcriptions.answer(job)
             return
         await self._flights.artifact(job)
-        await self._joiner.join(job, job.draft, job.room)
+        await self._joiner.join(job, job.draft, job.room, headers)
 
     async def _stop(self, head: Head) -> None:
         """Whoever cancelled it waits for its end; nobody but an encoder has it."""

@@ -114,7 +114,8 @@ class HandOff:
         placed = await self._placer.place(job, elsewhere, {})
         try:
             key = job.head.request_id.encode()
-            await self._producer.send(names.generate(self._model), placed.job, partition=placed.partition, key=key)
+            topic, partition, headers = names.generate(self._model), placed.partition, delivery.headers
+            await self._producer.send(topic, placed.telling, partition=partition, key=key, headers=headers)
         except (ConnectionError, TriptychError):
             self._queue.add(delivery)
             raise

@@ -149,7 +149,7 @@ class LlmProcess:
             self._queue,
             consumer,
             self._producer,
-            IndexPlacer(self._manifest, steerer, self._clock),
+            IndexPlacer(self._manifest, steerer, self._metrics, self._clock),
             self._leases,
             self._index,
             self._metrics,

@@ -8,9 +8,9 @@ import msgspec
 
 from infra.clock import Clock
 from schemas.events import Part
-from schemas.jobs import DecodeJob, GenerateJob
+from schemas.jobs import DecodeJob
 from topics import names
-from topics.bus import Producer
+from topics.bus import Delivery, Producer
 from workers.outbox import Account, Outbox
 from workers.outputs import Piece
 
@@ -22,8 +22,8 @@ class PartSender:
     from its beginning, and an attempt that has been fenced off asks for nothing any more.
     """
 
-    def __init__(self, job: GenerateJob, account: Account, outbox: Outbox, producer: Producer, clock: Clock) -> None:
-        self._job = job
+    def __init__(self, parent: Delivery, account: Account, outbox: Outbox, producer: Producer, clock: Clock) -> None:
+        self._parent = parent
         self._account = account
         self._outbox = outbox
         self._producer = producer
@@ -46,7 +46,7 @@ class PartSender:
         for send in self._sends:
             if send.done():
                 send.result()
-        head, account = self._job.head, self._account
+        head, account = self._parent.job.head, self._account
         part_id = f"{head.request_id}.{account.attempt}.{piece.index}.{piece.number}"
         event = Part(account.attempt, account.next_seq(), piece.index, piece.number, piece.kind, part_id)
         await self._outbox.put(account, event)
@@ -64,10 +64,10 @@ class PartSender:
         await self._account.settled()
         if self._account.refused:
             return
-        parent = self._job.head
+        parent = self._parent.job.head
         head = msgspec.structs.replace(
             parent, request_id=part_id, parent=parent.request_id, created_at=self._clock.now()
         )
         output = piece.output
         job = DecodeJob(head, output.decoder, output.options, codes=piece.codes, text=piece.text)
-        await self._producer.send(names.decode(piece.kind), job)
+        await self._producer.send(names.decode(piece.kind), job, headers=self._parent.headers)

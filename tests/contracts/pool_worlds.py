@@ -22,6 +22,7 @@ from tests.waiting import until
 from topics import admin, names
 from topics.bus import Producer
 from topics.dead_letters import DeadLetters
+from topics.headers import Headers
 from topics.kafka import KafkaProducer
 from topics.memory import MemoryBus, MemoryProducer
 from topics.memory_pools import MemoryPool
@@ -52,7 +53,7 @@ class Bench:
     def let_go(self, request_id: str) -> None:
         self._held[request_id].set()
 
-    async def handle(self, job: DecodeJob) -> None:
+    async def handle(self, job: DecodeJob, headers: Headers) -> None:
         request_id = job.head.request_id
         self.begun.append(request_id)
         if held := self._held.get(request_id):

@@ -97,7 +97,8 @@ class World:
         self._redis = redis
         index = PrefixIndex(redis, manifest.id)
         self._presence = Presence(index, manifest, ME, engine, JobQueue(), self.metrics, clock)
-        self._placer = IndexPlacer(manifest, Steerer(index, parse_policy("affinity"), random.Random(1)), clock)
+        steerer = Steerer(index, parse_policy("affinity"), random.Random(1))
+        self._placer = IndexPlacer(manifest, steerer, self.metrics, clock)
 
     async def live(self) -> None:
         await self._redis.set(keys.alive(self.manifest.id, ME.worker), ME.epoch)

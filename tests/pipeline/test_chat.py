@@ -207,7 +207,8 @@ async def test_the_job_says_what_the_request_said(gateway: Gateway) -> None:
     topic, partition, headers = gateway.pool.sent[-1]
     assert topic == f"generate.{MODEL}"
     assert partition is not None
-    assert headers == [("x-request-id", b"mine"), ("user", b"somebody"), ("metadata", b'{"run":"42"}')]
+    said = [("user", b"somebody"), ("metadata", b'{"run":"42"}')]
+    assert headers == [("x-request-id", b"mine"), ("traceparent", b"00-abc-def-01"), *said]
 
 
 async def test_without_a_limit_an_answer_may_have_what_is_left_of_the_context(gateway: Gateway) -> None:

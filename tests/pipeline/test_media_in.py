@@ -6,13 +6,14 @@ import openai
 import pytest
 
 from schemas.errors import TriptychError
-from schemas.events import Failed
+from schemas.events import Failed, Steered
 from schemas.jobs import EncodeJob
 from schemas.media import Artifact
+from schemas.steering import Decision
 from tests.pipeline.conftest import DATA, Gateway
 from tests.pipeline.models import CASCADE, DRAWS, MODEL
 from tests.pipeline.samples import MP4, OTHER_PNG, PNG, WAV, b64, data_url, image, text
-from tests.pipeline.scripted import Run
+from tests.pipeline.scripted import Run, hello
 from tests.waiting import until
 from topics.tokens import ChatTokenizer
 
@@ -48,6 +49,34 @@ async def test_a_picture_is_encoded_and_stands_in_the_prompt_where_it_was_put(ga
     assert job.sampling.max_tokens == 9
     assert job.head.model == MODEL
     assert [topic for topic, _, _ in gateway.pool.sent] == ["encode.vision", f"generate.{MODEL}"]
+
+
+@pytest.mark.parametrize("more", [{}, {"modalities": ["text", "audio"], "audio": {"voice": "sky", "format": "wav"}}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_encoder_decided_is_in_the_trail_and_not_in_the_answer(
+    gateway: Gateway, stream: bool, more: dict[str, Any]
+) -> None:
+    decision = Decision("worker-1", 7, "home", 48, alternatives={"worker-2:1": 0.5})
+
+    async def script(run: Run) -> None:
+        await run.emit(Steered(0, 0, decision))
+        await hello(run)
+
+    gateway.pool.script = script
+    async with gateway.http() as client:
+        body = {"model": CASCADE.id, "messages": user(image()), "stream": stream, **more}
+        if stream and more:
+            body["audio"] = {"voice": "sky", "format": "pcm16"}
+        answer = await client.post("/v1/chat/completions", json=body)
+        told = (await client.get(f"/v1/requests/{answer.headers['x-request-id']}")).json()
+    assert answer.status_code == 200
+    assert "worker-2" not in answer.text
+    assert (told["outcome"], told["media_encoded"]) == ("finished", 1)
+    assert (told["steering"], told["placed_worker"], told["predicted_cached_tokens"]) == ("home", "worker-1", 48)
+    assert told["alternatives"] == [{"worker": "worker-2:1", "cost": 0.5}]
+    if not stream:
+        assert answer.headers["x-triptych-steering"] == "home"
+        assert answer.headers["x-triptych-predicted-tokens"] == "48"
 
 
 async def test_what_has_been_encoded_before_goes_to_no_encoder(gateway: Gateway) -> None:

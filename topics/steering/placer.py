@@ -9,10 +9,11 @@ from typing import Protocol
 import msgspec
 
 from infra.clock import Clock
+from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Placement
 from schemas.manifest import Manifest
-from schemas.steering import Ask, Choice
+from schemas.steering import Ask, Choice, Decision
 from topics import steer
 from topics.steering import namespaces
 from topics.steering.blocks import begin, extend
@@ -29,6 +30,8 @@ AVERAGE_SHARE = 0.05
 FIRST_GUESS_TOKENS = 256.0
 # After the deadline nobody gives a reservation back any more.
 GRACE_S = 5.0
+# A decision among sixty workers has as many alternatives; the nearest ones tell why.
+ALTERNATIVES = 8
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -38,11 +41,24 @@ class Placed(msgspec.Struct, frozen=True):
     partition: int
     worker: str  # its name; empty when nobody is there
     choice: Choice
+    hops: int = 0  # how often a worker has given it back before
 
     @property
     def predicted_tokens(self) -> int:
         """Of the prompt, that the worker's prefix cache is expected to hold."""
         return self.job.placement.predicted_tokens if self.job.placement else 0
+
+    @property
+    def decision(self) -> Decision:
+        """What there is to tell of it."""
+        nearest = sorted(self.choice.alternatives, key=lambda one: one.cost)[:ALTERNATIVES]
+        costs = {one.worker: one.cost for one in nearest}
+        return Decision(self.worker, self.partition, self.choice.reason, self.predicted_tokens, self.hops, costs)
+
+    @property
+    def telling(self) -> GenerateJob:
+        """The job as it is sent by others than the gateway that follows the request, which must learn of it."""
+        return msgspec.structs.replace(self.job, decision=self.decision)
 
 
 class Placer(Protocol):
@@ -51,7 +67,7 @@ class Placer(Protocol):
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
         """Choose and reserve. `sent`: what this producer has sent to each worker and not seen end. Never fails.
 
-        A job that has a placement already is one that its worker gives back: it counts a hop more.
+        A job that has been placed before is one that its worker gives back: it counts a hop more.
         """
         ...
 
@@ -69,8 +85,8 @@ class LeastLoadedPlacer:
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
         chosen = steer.choose(view, self._partitions, sent, next(self._tickets))
-        job = msgspec.structs.replace(job, placement=None)  # an earlier one names a reservation that is given back
-        return Placed(job, chosen.partition, chosen.worker, Choice(chosen.worker, chosen.reason, 0))
+        unreserved = msgspec.structs.replace(job, placement=None)  # an earlier one is given back
+        return Placed(unreserved, chosen.partition, chosen.worker, Choice(chosen.worker, chosen.reason, 0), _hops(job))
 
     def answered(self, completion_tokens: int) -> None:
         pass
@@ -79,10 +95,12 @@ class LeastLoadedPlacer:
 class IndexPlacer:
     """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
 
-    def __init__(self, manifest: Manifest, steerer: Steerer, clock: Clock) -> None:
+    def __init__(self, manifest: Manifest, steerer: Steerer, metrics: Metrics, clock: Clock) -> None:
+        self._model = manifest.id
         self._namespace = namespaces.plain(manifest)
         self._block_tokens = namespaces.block_tokens(manifest)
         self._steerer = steerer
+        self._metrics = metrics
         self._fallback = LeastLoadedPlacer(manifest.partitions)
         self._clock = clock
         self._expected_tokens = FIRST_GUESS_TOKENS
@@ -92,7 +110,12 @@ class IndexPlacer:
         self._expected_tokens += AVERAGE_SHARE * (completion_tokens - self._expected_tokens)
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
-        hops = job.placement.hops + 1 if job.placement else 0
+        placed = await self._place(job, view, sent, session)
+        self._metrics.steered(self._model, placed.choice.reason)
+        return placed
+
+    async def _place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str) -> Placed:
+        hops = _hops(job)
         ticket = f"{job.head.request_id}#{hops}" if hops else job.head.request_id
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
@@ -106,7 +129,7 @@ class IndexPlacer:
         owned = sorted(number for number, owner in view.owners.items() if str(owner) == choice.worker)
         placement = Placement(ticket, worker, choice.matched_blocks * self._block_tokens, choice.reason, hops)
         placed = msgspec.structs.replace(job, placement=placement)
-        return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice)
+        return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice, hops)
 
     async def _decide(self, ticket: str, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
         keys = await self._keys(job)
@@ -121,6 +144,12 @@ class IndexPlacer:
             return extend(root, job.prompt_ids, self._block_tokens, media).keys
         chain = await asyncio.to_thread(extend, root, job.prompt_ids, self._block_tokens, media)
         return chain.keys
+
+
+def _hops(job: GenerateJob) -> int:
+    """How often it will have been given back. What is placed without a reservation remembers it in what it tells."""
+    earlier = job.placement or job.decision
+    return earlier.hops + 1 if earlier else 0
 
 
 def living(view: PoolView) -> list[Incarnation]:

@@ -64,7 +64,8 @@ class Producer:
         self._follower = RedisFollower(self._redis, self._me, Metrics(), self._clock)
         self._leases = RedisLeases(self._redis, manifest.id)
         self._index = PrefixIndex(self._redis, manifest.id)
-        self._placer = IndexPlacer(manifest, Steerer(self._index, policy, random.Random(seed)), self._clock)
+        steerer = Steerer(self._index, policy, random.Random(seed))
+        self._placer = IndexPlacer(manifest, steerer, Metrics(), self._clock)
         self._prompts = Prompts()
         self._sent: Counter[str] = Counter()
         self._number = 0

@@ -19,6 +19,7 @@ def counted() -> Metrics:
     one.caught_up("gap", 2)
     one.dead_letter("undecodable")
     one.engine_restarted("m")
+    one.steered("m", "home")
     one.misplaced("m")
     one.cache_hit("m", predicted=64, actual=32)
     one.watch_feed_by("m", lag_s=lambda: 0.5, orphans=lambda: 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from schemas import codec, events, jobs, media, refs, signals
+from schemas import codec, events, jobs, media, refs, signals, steering
 from schemas.events import (
     Alternative,
     Cancelled,
@@ -21,6 +21,7 @@ from schemas.events import (
     Part,
     Progress,
     Restarted,
+    Steered,
     Token,
     TokenLogprob,
     Transcript,
@@ -41,6 +42,7 @@ from schemas.jobs import (
 from schemas.media import Artifact, Embeds, ImageOptions, Output, Room, Segment, Slot, SpeechOptions
 from schemas.refs import BlobRef
 from schemas.signals import Beat, Cancel
+from schemas.steering import Decision
 
 GOLDEN = Path(__file__).parent / "golden"
 FIELDS = GOLDEN / "fields.json"
@@ -49,7 +51,7 @@ WIRE = [
     for module in (events, jobs, media, refs, signals)
     for one in vars(module).values()
     if inspect.isclass(one) and issubclass(one, msgspec.Struct) and one.__module__ == module.__name__
-]
+] + [steering.Decision]
 
 HEAD = Head(
     request_id="chatcmpl-1",
@@ -91,6 +93,7 @@ SLOT = Slot(
     artifact="artifacts/f/cd.safetensors",
     param="messages[0].content[1]",
 )
+DECISION = Decision("worker-2", 7, "second_home", 1_504, 1, {"worker-1:3": 0.25, "worker-3:1": 1.5})
 LOGPROB = TokenLogprob("é", b"\xc3\xa9", -0.25, [Alternative("e", b"e", -1.5)])
 
 SAMPLES: dict[str, msgspec.Struct] = {
@@ -103,6 +106,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
     "generate_handed_off": GenerateJob(
         HEAD, [7], Sampling(max_tokens=1), Placement("chatcmpl-1#1", "worker-2", 32, "cold", 1)
     ),
+    "generate_telling": GenerateJob(HEAD, [7], Sampling(max_tokens=1), decision=DECISION),
     "offloaded": Offloaded(REF),
     "dead_letter_full": DeadLetter(
         "undecodable", "why", "generate.m", 3, 42, 1_800_000_000.0, b"key", b"\xff", REF, [("h", b"v")]
@@ -153,6 +157,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
             Transcript(1, 5, "hello", [Segment(0.0, 0.5, "hello")], "en", 0.5),
         ],
     ),
+    "events_steered": EventBatch("chatcmpl-1", [Steered(2, 1, DECISION)]),
     "cancel": Cancel("chatcmpl-1", "the client has gone"),
     "beat": Beat("worker-1", 3, 1_800_000_000.5, 4, 5, 16, 0.75, 123.5, "vllm"),
 }

@@ -26,6 +26,7 @@ from topics.artifacts import Artifacts
 from topics.fingerprints import artifact_key, fingerprint
 from topics.join import Language
 from topics.memory import MemoryBus, MemoryProducer
+from topics.records import Record
 from topics.send_generate import GenerateSender
 from topics.steering.placer import LeastLoadedPlacer
 from workers.encode_flights import Flights, Sieve
@@ -149,10 +150,13 @@ class World:
 
     def sent(self) -> list[GenerateJob]:
         """All generate jobs so far, without the ways they took."""
+        return [msgspec.structs.replace(one, placement=None, decision=None) for _, one in self.sent_on()]
+
+    def sent_on(self) -> list[tuple[Record, GenerateJob]]:
         topic = names.generate("m")
         records = [one for partition in range(4) for one in self.bus.log(topic, partition)]
-        jobs = [decode_message(one.value or b"") for one in records]
-        return [msgspec.structs.replace(one, placement=None) for one in jobs if isinstance(one, GenerateJob)]
+        jobs = [(one, decode_message(one.value or b"")) for one in records]
+        return [(record, job) for record, job in jobs if isinstance(job, GenerateJob)]
 
     def events(self, request_id: str = "r") -> list[Event]:
         return [event for batch in self.hub.request("m", request_id).stream for event in batch.events]

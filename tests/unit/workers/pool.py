@@ -17,6 +17,7 @@ from infra.ports import Blobs, Incarnation
 from schemas.events import Event
 from schemas.jobs import GenerateJob, Head, Sampling
 from topics.bus import Delivery, FencedOff, Position
+from topics.headers import Headers
 from workers.artifact_cache import ArtifactCache
 from workers.assembly import Assembly
 from workers.attempt import Attempts
@@ -89,6 +90,7 @@ class ListProducer:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, msgspec.Struct]] = []
+        self.headers: list[Headers | None] = []  # of what is sent
         self.refuse: Exception | None = None
 
     async def start(self) -> None: ...
@@ -100,11 +102,12 @@ class ListProducer:
         *,
         partition: int | None = None,
         key: bytes | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
+        headers: Headers | None = None,
     ) -> Position:
         if self.refuse is not None:
             raise self.refuse
         self.sent.append((topic, message))
+        self.headers.append(headers)
         return Position(topic, partition or 0, len(self.sent))
 
     async def close(self) -> None: ...

@@ -8,6 +8,7 @@ import pytest
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished, Transcript
 from schemas.jobs import EncodeJob
+from schemas.steering import Decision
 from tests.unit.workers.encode_world import FLIGHT_TTL_MS, Fuse, Killed, World
 from tests.waiting import until
 from workers.encode_work import EncodeWork
@@ -31,6 +32,15 @@ async def test_whoever_is_last_sends_the_request_on(world: World, order: tuple[i
     (sent,) = world.sent()
     assert sent.prompt_ids == [3, 3, 0, 3, 3, 1, 3, 3, *range(2, 10)]
     assert sent.sampling.max_tokens == 400 - 16
+
+
+async def test_what_is_sent_on_tells_why_and_bears_the_headers_that_join_logs(world: World) -> None:
+    (job,) = world.jobs(await world.slots("cat"))
+    async with world.worker() as work:
+        await work.handle(job, [("x-request-id", b"theirs")])
+    ((record, sent),) = world.sent_on()
+    assert record.headers == (("x-request-id", b"theirs"),)
+    assert sent.decision == Decision("", record.at.partition, "no_live_worker")
 
 
 async def test_items_that_come_together_are_sent_on_once(world: World) -> None:

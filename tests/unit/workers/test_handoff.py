@@ -11,15 +11,18 @@ from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, Placement
 from schemas.manifest import Limits, Manifest, Source
 from schemas.signals import Beat
-from schemas.steering import Choice, WorkerView
+from schemas.steering import Choice, Decision, WorkerView
 from tests.unit.workers.pool import ListConsumer, job
 from topics.bus import Delivery, Position
+from topics.headers import Headers
 from topics.steering.placer import Placed
 from workers.handoff import HandOff
 from workers.job_queue import JobQueue
 
 ME, OTHER = Incarnation("w1", 1), Incarnation("w2", 1)
 MANIFEST = Manifest("m", Source("hf", repo="a/b"), Limits(context_tokens=4096), partitions=2)
+
+HEADERS = [("x-request-id", b"theirs")]
 
 
 class FakeLeases:
@@ -49,7 +52,8 @@ class FakePlacer:
         self.views.append(view)
         assert job.placement is not None
         placement = Placement(f"{job.head.request_id}#1", "w2", 0, "cold", job.placement.hops + 1)
-        return Placed(msgspec.structs.replace(job, placement=placement), 1, "w2", Choice("w2:1", "cold", 0))
+        placed = msgspec.structs.replace(job, placement=placement)
+        return Placed(placed, 1, "w2", Choice("w2:1", "cold", 0), placement.hops)
 
     def answered(self, completion_tokens: int) -> None: ...
 
@@ -59,10 +63,11 @@ class FakeProducer:
         self.sent: list[tuple[str, GenerateJob, int]] = []
         self.refuses = False
 
-    async def send(self, topic: str, message: GenerateJob, *, partition: int, key: bytes) -> None:
+    async def send(self, topic: str, message: GenerateJob, *, partition: int, key: bytes, headers: Headers) -> None:
         if self.refuses:
             raise TriptychError("overloaded", "no")
         self.sent.append((topic, message, partition))
+        assert headers == HEADERS
 
 
 class Bench:
@@ -74,7 +79,7 @@ class Bench:
         head = msgspec.structs.replace(one.head, created_at=clock.now() - waited_s)
         placed = Placement("a", "w1", 0, "home", hops)
         self.delivery = Delivery(
-            Position("generate.m", 0, 5), GenerateJob(head, [1] * 1_000, one.sampling, placement=placed)
+            Position("generate.m", 0, 5), GenerateJob(head, [1] * 1_000, one.sampling, placement=placed), HEADERS
         )
         self.queue, self.consumer, self.producer = JobQueue(), ListConsumer(ME), FakeProducer()
         self.queue.add(self.delivery)
@@ -103,6 +108,7 @@ async def test_a_job_that_would_wait_too_long_goes_to_the_idle_worker() -> None:
     assert (topic, partition) == ("generate.m", 1)
     assert moved.placement is not None
     assert (moved.placement.worker, moved.placement.hops) == ("w2", 1)
+    assert moved.decision == Decision("w2", 1, "cold", hops=1)
     assert bench.consumer.finished == ["a"]
     assert len(bench.queue) == 0
     assert bench.index.released == ["a"]

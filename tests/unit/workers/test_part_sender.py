@@ -15,7 +15,7 @@ from schemas.media import ImageOptions, Output, SpeechOptions
 from tests.unit.workers.pool import MODEL, ListProducer, Worker, job
 from tests.unit.workers.test_loop import check_whole
 from tests.waiting import until
-from topics.bus import Position
+from topics.bus import Delivery, Position
 from workers.engine import Delta, End, Rows, Step
 from workers.engines.stub import StubEngine
 from workers.outbox import Account, Outbox
@@ -23,6 +23,7 @@ from workers.outputs import Piece
 from workers.part_sender import PartSender
 
 PICTURE = Output("m/image", ImageOptions(seed=3), 100, 101, 110, 119)
+HEADERS = [("x-request-id", b"theirs")]
 SENTENCES = Output("m/audio", SpeechOptions(chunked=True))
 
 
@@ -51,6 +52,10 @@ DRAWS = (
 
 def asking(request_id: str, *outputs: Output) -> GenerateJob:
     return msgspec.structs.replace(job(request_id, streamed=True), outputs=list(outputs))
+
+
+def delivered(one: GenerateJob) -> Delivery:
+    return Delivery(Position("generate.m", 0, 0), one, HEADERS)
 
 
 async def run(worker: Worker, one: GenerateJob) -> list[Event]:
@@ -85,7 +90,7 @@ async def test_the_job_is_sent_when_the_part_is_stored_and_not_before() -> None:
     me = Incarnation("w", 1)
     claim = await results.claim(parent.head, me, 3)
     account = Account(parent.head, claim.attempt, claim.last_seq, lambda _: None)
-    async with PartSender(parent, account, outbox, producer, SystemClock()) as parts:
+    async with PartSender(delivered(parent), account, outbox, producer, SystemClock()) as parts:
         await parts.ask(Piece(0, 0, PICTURE, codes=[1]))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -94,6 +99,7 @@ async def test_the_job_is_sent_when_the_part_is_stored_and_not_before() -> None:
         await parts.sent()
         flushing.cancel()
     assert len(producer.sent) == 1
+    assert producer.headers == [HEADERS]
 
 
 async def test_an_attempt_that_is_fenced_off_asks_for_nothing() -> None:
@@ -102,7 +108,8 @@ async def test_an_attempt_that_is_fenced_off_asks_for_nothing() -> None:
     await results.claim(parent.head, Incarnation("w", 1), 3)
     await results.claim(parent.head, Incarnation("other", 1), 3)
     states: list[str] = []
-    async with PartSender(parent, Account(parent.head, 1, 0, states.append), outbox, producer, SystemClock()) as parts:
+    account = Account(parent.head, 1, 0, states.append)
+    async with PartSender(delivered(parent), account, outbox, producer, SystemClock()) as parts:
         flushing = asyncio.create_task(outbox.run())
         await parts.ask(Piece(0, 0, PICTURE, codes=[1]))
         await parts.sent()

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from infra.clock import SystemClock
+from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.manifest import Limits, Manifest, Source
 from schemas.media import Embeds
 from schemas.signals import Beat
-from schemas.steering import Ask, Choice
+from schemas.steering import Alternative, Ask, Choice, Decision
 from topics.steering import namespaces, placer
 from topics.steering.blocks import Media, begin, extend
 from topics.steering.placer import IndexPlacer
@@ -24,16 +25,20 @@ PROMPT = list(range(4 * SIZE))
 
 
 class Decider(Steerer):
-    """Takes the only worker and remembers what it was asked."""
+    """Takes the only worker and remembers what it was asked. `others`: alternatives; `down`: it cannot say."""
 
-    def __init__(self) -> None:
+    def __init__(self, *others: Alternative, down: bool = False) -> None:
         self.keys: list[bytes] = []
+        self._others = others
+        self._down = down
 
     async def place(
         self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
     ) -> Choice | None:
         self.keys = list(block_keys)
-        return Choice(str(workers[0]), "only one", len(block_keys))
+        if self._down:
+            raise ConnectionError("nobody there")
+        return Choice(str(workers[0]), "only one", len(block_keys), alternatives=self._others)
 
 
 def job(*embeds: Embeds) -> GenerateJob:
@@ -43,7 +48,7 @@ def job(*embeds: Embeds) -> GenerateJob:
 
 async def keys_of(one: GenerateJob) -> list[bytes]:
     decider = Decider()
-    placed = await IndexPlacer(MANIFEST, decider, SystemClock()).place(one, VIEW, {})
+    placed = await IndexPlacer(MANIFEST, decider, Metrics(), SystemClock()).place(one, VIEW, {})
     assert placed.job.embeds == one.embeds and placed.predicted_tokens == len(PROMPT)
     return decider.keys
 
@@ -64,3 +69,38 @@ async def test_embeddings_enter_by_their_digests_in_order_of_their_places_in_a_n
     assert expected[0] == extend(root, PROMPT, SIZE).keys[0] != (await keys_of(job()))[0]
     other = await keys_of(job(cat, msgspec.structs.replace(dog, digest="wolf")))
     assert other[:1] == expected[:1] and not set(other[1:]) & set(expected[1:])
+
+
+def placing(decider: Decider, metrics: Metrics | None = None) -> IndexPlacer:
+    return IndexPlacer(MANIFEST, decider, metrics or Metrics(), SystemClock())
+
+
+async def test_of_a_decision_the_nearest_alternatives_are_told_cheapest_first() -> None:
+    others = [Alternative(f"w{number}:1", float(number)) for number in reversed(range(60))]
+    placed = await placing(Decider(*others)).place(job(), VIEW, {})
+    nearest = {f"w{number}:1": float(number) for number in range(placer.ALTERNATIVES)}
+    assert placed.decision == Decision("w", 0, "only one", len(PROMPT), 0, nearest)
+    assert list(placed.decision.alternatives) == list(nearest)
+    assert placed.telling.decision == placed.decision
+    assert placed.job.decision is None  # the gateway knows it without being told
+
+
+async def test_hops_are_counted_also_over_a_placement_that_reserves_nothing() -> None:
+    known, unknown = placing(Decider()), placing(Decider(down=True))
+    first = await known.place(job(), VIEW, {})
+    second = await unknown.place(first.telling, VIEW, {})
+    assert second.job.placement is None
+    third = await known.place(second.telling, VIEW, {})
+    assert [one.decision.hops for one in (first, second, third)] == [0, 1, 2]
+    assert third.job.placement is not None
+    assert (third.job.placement.hops, third.job.placement.ticket) == (2, "r#2")
+    assert third.telling.decision == third.decision  # not that of the hop before
+
+
+async def test_decisions_are_counted_by_reason() -> None:
+    metrics = Metrics()
+    await placing(Decider(), metrics).place(job(), VIEW, {})
+    await placing(Decider(down=True), metrics).place(job(), VIEW, {})
+    page = metrics.render().decode()
+    for reason in ("only one", "least_loaded"):
+        assert f'triptych_steering_decisions_total{{model="m",reason="{reason}"}} 1.0' in page
