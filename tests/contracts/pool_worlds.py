@@ -43,6 +43,7 @@ class Bench:
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.done: list[str] = []
+        self.headers: dict[str, Headers] = {}
         self.given_up: dict[str, Exception] = {}
         self.faults: dict[str, list[Exception]] = {}
         self._held: dict[str, asyncio.Event] = {}
@@ -56,6 +57,7 @@ class Bench:
     async def handle(self, job: DecodeJob, headers: Headers) -> None:
         request_id = job.head.request_id
         self.begun.append(request_id)
+        self.headers[request_id] = headers
         if held := self._held.get(request_id):
             await held.wait()
         if self.faults.get(request_id):

@@ -51,6 +51,16 @@ async def test_send_tells_where_it_was_stored(world: World) -> None:
     assert second.offset == first.offset + 1
 
 
+@pytest.mark.parametrize("prompt_tokens", [3, 40_000])  # on the topic, and by key
+async def test_a_delivery_bears_the_headers_that_go_on_with_its_request(world: World, prompt_tokens: int) -> None:
+    goes_on = [("x-request-id", b"theirs"), ("tracestate", b"a=1")]
+    sink = Sink(await world.consumer())
+    await world.producer.send(world.topic, job("r", prompt_tokens), partition=0, headers=[("user", b"u"), *goes_on])
+    (got,) = await sink.until(1)
+    assert got.headers == goes_on
+    sink.done()
+
+
 async def test_a_reader_that_comes_late_and_one_that_waits_both_get_it(world: World) -> None:
     await send(world, "early")
     sink = Sink(await world.consumer())

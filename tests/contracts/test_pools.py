@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from schemas.errors import TriptychError
-from tests.contracts.pool_worlds import PARTITIONS, Bench, KafkaWorld, World, kafka_world, memory_world
+from tests.contracts.pool_worlds import PARTITIONS, Bench, KafkaWorld, World, job, kafka_world, memory_world
 from tests.waiting import until
 
 KAFKA = pytest.param("kafka", marks=pytest.mark.services)
@@ -38,6 +38,15 @@ async def test_jobs_of_all_partitions_are_done_once_and_committed(world: World) 
     for partition in range(PARTITIONS):
         await world.has_committed(partition, 3)
     assert not bench.twice
+
+
+async def test_work_is_told_the_headers_that_go_on_with_its_request(world: World) -> None:
+    bench = Bench()
+    await world.member(bench)
+    headers = [("user", b"u"), ("x-request-id", b"theirs")]
+    await world.producer.send(world.topic, job("r"), partition=0, headers=headers)
+    await bench.has_done("r")
+    assert bench.headers == {"r": [("x-request-id", b"theirs")]}
 
 
 async def test_a_long_job_holds_up_no_other_and_the_commit_waits_for_it(world: World) -> None:
