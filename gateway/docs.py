@@ -13,7 +13,9 @@ ASSETS = "/docs/assets"
 
 _START = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Triptych</title>
-<style>body{font:16px/1.6 system-ui;max-width:40rem;margin:4rem auto;padding:0 1rem}code{background:#eee}</style>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>:root{color-scheme:light dark}body{font:16px/1.6 system-ui;max-width:40rem;margin:4rem auto;padding:0 1rem}
+code{background:#8883}</style>
 <h1>Triptych</h1>
 <p>OpenAI's API for text, pictures and sound over an event pipeline. Point any OpenAI SDK at <code>/v1</code>.</p>
 <ul>

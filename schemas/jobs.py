@@ -85,7 +85,7 @@ class GenerateJob(msgspec.Struct, frozen=True, tag="generate", omit_defaults=Tru
 class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
     """Make the artifact of one slot.
 
-    With a `draft` the encoder that completes the set of slots puts them into it and sends it on (topics/join.py).
+    With a `draft` the encoder that completes the set of slots puts them into it and sends it on.
     Without one the artifact itself is the answer: the encoder ends the request.
     """
 
@@ -102,7 +102,7 @@ class EncodeJob(msgspec.Struct, frozen=True, tag="encode", omit_defaults=True):
 
 
 class DecodeJob(msgspec.Struct, frozen=True, tag="decode", omit_defaults=True):
-    """Make pictures of codes, or speech of text. `decoder` as in media.Output."""
+    """Make pictures of codes, or speech of text."""
 
     head: Head  # what every job carries
     decoder: str  # "<served model>/<decoder kind>", as its manifest declares it

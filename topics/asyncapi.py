@@ -14,7 +14,7 @@ from infra.settings import Settings
 from schemas import jobs, media, refs
 from schemas.jobs import DeadLetter, DecodeJob, EncodeJob, GenerateJob, Offloaded
 from schemas.manifest import Manifest
-from topics import asyncapi_samples, field_words, names
+from topics import asyncapi_samples, field_words, headers, names
 
 # What stands on a topic, by the first part of its name. Any job may stand there as the key of an object (claim check).
 PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
@@ -27,15 +27,22 @@ CONTENT_TYPE = "application/msgpack"  # records that begin with a brace are read
 _SCHEMAS = "#/components/schemas/"
 _BINDING = "0.4.0"
 _KEY = {"type": "string", "description": "`head.request_id`, or none. Nothing depends on it."}
+_TRACING = {
+    "x-request-id": "of the HTTP request",
+    "traceparent": "W3C trace context",
+    "tracestate": "W3C trace context",
+}
+_OF_CLIENT = {
+    "user": "what the client calls its user",
+    "safety-identifier": "as the client gave it",
+    "metadata": "of the client, as JSON",
+}
 _HEADERS = {
     "type": "object",
-    "description": "For whoever reads the topic; workers do not look at them.",
-    "properties": {
-        "x-request-id": {"type": "string", "description": "of the HTTP request"},
-        "user": {"type": "string", "description": "what the client calls its user"},
-        "safety-identifier": {"type": "string", "description": "as the client gave it"},
-        "metadata": {"type": "string", "description": "of the client, as JSON"},
-    },
+    "description": "For logs, traces and whoever else reads the topic; no work depends on them. "
+    + ", ".join(f"`{name}`" for name in headers.PASSED_ON)
+    + " go on to the jobs that this one begets.",
+    "properties": {name: {"type": "string", "description": text} for name, text in (_TRACING | _OF_CLIENT).items()},
 }
 
 

@@ -1,12 +1,15 @@
 """`triptych up`, as a user runs it: a process of its own, the stub engine, real services."""
 
+import html
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import psutil
 import pytest
@@ -14,6 +17,8 @@ import pytest
 from cli.gateway_client import GatewayClient, GatewayRefused
 from cli.local import ports, state
 from cli.local.process import log_tail
+from gateway.asyncapi_page import PROMPT
+from infra import settings
 from tests import services
 from tests.waiting import until
 
@@ -81,6 +86,15 @@ class Stack:
         command = [sys.executable, "-m", "cli", *arguments, "--home", str(self.home)]
         return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
+    def send_a_job(self, script: Path) -> subprocess.CompletedProcess[str]:
+        """Run what the page of topics shows, from this file."""
+        page = httpx.get(f"{self.client.url}/asyncapi").text
+        (shown,) = re.findall('<pre id="script"[^>]*>(.*?)</pre>', page, re.DOTALL)
+        script.write_text(html.unescape(shown))
+        command = [sys.executable, "-W", "error", script]
+        environment = os.environ | {settings.variable("redis"): self.state.redis}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
     def processes(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
@@ -112,6 +126,13 @@ async def test_a_newcomer_gets_an_answer(running: Stack) -> None:
     parts = {"valkey", "s3", "gateway", "llm-0", "llm-1", "llm-2"} | media
     assert set(running.state.pids) == (parts | {"broker"} if OWN_BROKER else parts)
     assert f"curl -N {running.client.url}/v1/chat/completions" in running.said.read_text()
+
+
+async def test_the_script_on_the_page_of_topics_gets_an_answer_as_it_stands(running: Stack, tmp_path: Path) -> None:
+    await running.serves()
+    ran = running.send_a_job(tmp_path / "send_a_job.py")
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(rf"{PROMPT}( tok\d+){{24}} \[f\]\n", ran.stdout)
 
 
 async def test_status_names_the_workers_and_their_partitions(running: Stack) -> None:

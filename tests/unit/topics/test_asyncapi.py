@@ -9,7 +9,7 @@ from infra.settings import Settings
 from schemas import codec
 from schemas.jobs import DeadLetter, EncodeJob
 from schemas.manifest import Decoder, Encoder, Limits, Manifest, Source
-from topics import asyncapi, names
+from topics import asyncapi, headers, names
 
 MODEL = Manifest(
     "omni",
@@ -90,6 +90,12 @@ def test_a_sample_names_what_its_model_has(page: Any) -> None:
     assert job.slot.offset <= len(job.draft.prompt_ids)
     offloaded = _example(page, "encode.audio", 1)["ref"]
     assert offloaded["size_bytes"] == len(codec.encode(job))
+
+
+def test_the_headers_that_are_passed_on_are_described(page: Any) -> None:
+    for message in page["components"]["messages"].values():
+        if message["title"] != "DeadLetter":
+            assert set(headers.PASSED_ON) <= set(message["headers"]["properties"])
 
 
 def test_a_gateway_of_text_only_says_nothing_of_media() -> None:
