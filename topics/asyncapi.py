@@ -130,7 +130,16 @@ def _schemas(kinds: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
         if tag := kind.__struct_config__.tag_field:
             words[tag] = "tells what this is"
         schema["properties"] |= {key: _with(schema["properties"][key], text) for key, text in words.items()}
-    return schemas
+    return {name: _as_asyncapi(schema) for name, schema in schemas.items()}
+
+
+def _as_asyncapi(schema: Any) -> Any:
+    """Without OpenAPI's `discriminator`, which here must be something else; each type's tag has one value anyway."""
+    if isinstance(schema, list):
+        return [_as_asyncapi(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _as_asyncapi(one) for key, one in schema.items() if key != "discriminator"}
 
 
 def _with(schema: dict[str, Any], description: str) -> dict[str, Any]:
