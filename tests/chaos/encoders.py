@@ -1,39 +1,31 @@
 """Encoder processes on real services, asked directly: a model that only they know, jobs produced by hand."""
 
-import asyncio
 import io
 import re
 import shutil
-import sys
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from PIL import Image
 
-from cli.local import ports, probes
-from cli.local.process import Child, Part
-from infra import keys, manifests, redis_client
-from infra.blobs import S3Blobs
-from infra.clock import SystemClock
-from infra.metrics import Metrics
-from infra.results import RedisResults
-from infra.settings import Secret, Settings
+from cli.local.process import Child
+from infra import keys, manifests
+from infra.settings import Settings
 from schemas import codec
-from schemas.events import Event
 from schemas.jobs import EncodeJob, GenerateJob, Head, Sampling
 from schemas.media import Room, Slot
 from schemas.refs import BlobRef, payload_ref
+from tests.chaos.pool_processes import PoolProcesses, running, settings_for
 from tests.contracts.bus_worlds import read_all
 from tests.services import S3
 from tests.waiting import until
-from topics import admin, names
+from topics import names
 from topics.fingerprints import artifact_key, fingerprint
-from topics.kafka import KafkaProducer
 
 MANIFEST = """
 id = "{model}"
@@ -53,56 +45,19 @@ weights = "eye"
 kind = "hf"
 repo = "tests/{model}-eye"
 """
-# Of the session's one topic: all tests share its consumer group.
 TOPIC = names.encode("vision")
 DATA = Path(__file__).parents[1] / "data"
 
 
-class EncoderProcesses:
-    """Starts and kills them, sends them jobs, and sees what comes of those."""
+class EncoderProcesses(PoolProcesses):
+    """Sends them jobs, and sees what comes of those."""
+
+    command = ("encode", "--pool", "vision")
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        self.settings = settings
-        self.model = settings.models
+        super().__init__(settings, folder)
         self.manifest = manifests.find(settings, self.model)
-        self.clock = SystemClock()
-        self.redis = redis_client.connect(settings.redis)
-        self.results = RedisResults(self.redis, Metrics())
-        self.blobs = S3Blobs(settings)
-        self.producer = KafkaProducer(settings.kafka, self.blobs)
-        self.children: dict[str, Child] = {}
-        self._folder = folder
         self._turn = 0
-
-    async def start(self, worker: str, sim_ms: int) -> Child:
-        """Returns when it has joined its pool."""
-        port = ports.free()
-        chosen = msgspec.structs.replace(self.settings, worker=worker, metrics_port=port)
-        environment = {
-            f"TRIPTYCH_{name.upper()}": value.value if isinstance(value, Secret) else str(value)
-            for name, value in msgspec.structs.asdict(chosen).items()
-            if value != msgspec.structs.asdict(Settings())[name]
-        }
-        argv = [sys.executable, "-m", "workers", "encode", "--pool", "vision", "--engine", "sim"]
-        part = Part(
-            name=worker,
-            argv=[*argv, "--sim-ms", str(sim_ms)],
-            log=self._folder / f"{worker}.log",
-            port=port,
-            ready=lambda: probes.http_status(f"http://127.0.0.1:{port}/readyz") == 200,
-            start_limit_s=60,
-            environment=environment,
-        )
-        child = self.children[worker] = Child(part)
-        await until(lambda: asyncio.to_thread(part.ready), within_s=60, every_s=0.1)
-        return child
-
-    def end_all(self) -> None:
-        """Cleanly, or the next test waits for the session time-outs of these."""
-        for child in self.children.values():
-            child.terminate()
-        for child in self.children.values():
-            child.end(20)
 
     async def pictures(self, count: int) -> list[BlobRef]:
         """New ones."""
@@ -151,10 +106,6 @@ class EncoderProcesses:
         await until(has_joined, within_s)
         return (await self.sent(head))[0]
 
-    async def events(self, head: Head) -> list[Event]:
-        rows = await self.redis.xrange(keys.replay(self.model, head.request_id))
-        return [event for _, fields in rows for event in codec.decode_batch(fields[b"b"]).events]
-
     def counted(self, how: str) -> dict[str, int]:
         """By living worker: how many items were made, reused or failed."""
         return {name: self._count(child, how) for name, child in self.children.items() if child.exit_code() is None}
@@ -168,28 +119,9 @@ class EncoderProcesses:
 
 @asynccontextmanager
 async def encoders(kafka: str, redis_url: str, s3: S3, folder: Path) -> AsyncIterator[EncoderProcesses]:
-    model = f"e-{uuid.uuid4().hex[:8]}"
-    (folder / "model.toml").write_text(MANIFEST.format(model=model))
-    _tokenizer(folder / "models" / model)
-    settings = Settings(
-        kafka=kafka,
-        redis=redis_url,
-        s3_endpoint=s3.endpoint,
-        s3_access_key=Secret(s3.access_key),
-        s3_secret_key=Secret(s3.secret_key),
-        models=model,
-        manifest_dir=str(folder),
-        model_dir=str(folder / "models"),
-    )
-    await admin.create(settings, list(manifests.served(settings).values()))
-    async with AsyncExitStack() as parts:
-        world = EncoderProcesses(settings, folder)
-        parts.push_async_callback(world.redis.aclose)
-        parts.push_async_callback(world.blobs.close)
-        await world.blobs.start()
-        parts.push_async_callback(world.producer.close)
-        await world.producer.start()
-        parts.callback(world.end_all)
+    settings = settings_for(f"e-{uuid.uuid4().hex[:8]}", MANIFEST, kafka, redis_url, s3, folder)
+    _tokenizer(folder / "models" / settings.models)
+    async with running(lambda: EncoderProcesses(settings, folder)) as world:
         yield world
 
 

@@ -28,7 +28,7 @@ def check_whole(events: list[Event], end: type[Event] = Finished) -> None:
 
 async def test_a_picture_of_a_killed_decoder_is_made_once_by_another_one(world: Decoders) -> None:
     for name in ("d1", "d2"):
-        await world.start("image", name, step_ms=100)
+        await world.start_kind("image", name, step_ms=100)
     pictures = [await world.draw(steps=40) for _ in range(4)]
     victim = await world.began(pictures[0])
     world.children[victim].kill()
@@ -42,7 +42,7 @@ async def test_a_picture_of_a_killed_decoder_is_made_once_by_another_one(world: 
 
 async def test_a_decoder_told_to_stop_finishes_what_it_draws_and_leaves_the_rest(world: Decoders) -> None:
     for name in ("d1", "d2"):
-        await world.start("image", name, step_ms=100)
+        await world.start_kind("image", name, step_ms=100)
     drawn = await world.draw(steps=40)
     leaver = world.children[await world.began(drawn)]
     others = [await world.draw(steps=1 + number) for number in range(6)]  # unlike: one at a time
@@ -57,7 +57,7 @@ async def test_a_decoder_told_to_stop_finishes_what_it_draws_and_leaves_the_rest
 
 
 async def test_cancelling_reaches_a_picture_in_mid_diffusion_within_a_second(world: Decoders) -> None:
-    await world.start("image", "d1", step_ms=100)
+    await world.start_kind("image", "d1", step_ms=100)
     drawn = await world.draw(steps=200)
     await world.began(drawn)  # partitions are read in any order: only now are the others behind it
     waiting = [await world.draw(steps=steps, parent="p") for steps in (199, 198)]
@@ -72,12 +72,12 @@ async def test_cancelling_reaches_a_picture_in_mid_diffusion_within_a_second(wor
 
 
 async def test_sentences_come_in_order_once_each_though_their_speaker_is_killed(world: Decoders) -> None:
-    await world.start("audio", "s1", step_ms=400)
+    await world.start_kind("audio", "s1", step_ms=400)
     text = " ".join(f"Sentence number {number}." for number in range(8))
     speech = await world.say(text)
     await world.began(speech, Made, count=2)
     world.children["s1"].kill()
-    await world.start("audio", "s2", step_ms=20)
+    await world.start_kind("audio", "s2", step_ms=20)
     events = await world.ended(speech)
     check_whole(events)
     made = [event for event in events if isinstance(event, Made)]
