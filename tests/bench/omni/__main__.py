@@ -3,6 +3,7 @@
 Real small models on a running stack (`triptych up`), asked over HTTP as a client asks. Figures:
 
 digit_accuracy     of held-out handwritten digits, how many the answer names (triptych-omni-tiny)
+digits_in_8        of held-out digits shown eight in one question, how many the answer lists in their place
 drawn_accuracy     of digits asked for in words, how many an independent classifier reads as asked (triptych-omni-tiny)
 wer                word error rate on recorded human speech with known words (smollm2-cascade)
 speech_roundtrip   of spoken sentences, how many are transcribed back word for word (smollm2-cascade)
@@ -25,6 +26,7 @@ from tests.stack import Stack, running
 MODELS = "smollm2-cascade,triptych-omni-tiny"
 PARTS: dict[str, Callable[[Stack, int], dict[str, object]]] = {
     "digits": digits.recognised,
+    "together": digits.together,
     "drawn": digits.drawn,
     "hearing": speech.heard,
     "speaking": speech.spoken,

@@ -13,9 +13,11 @@ from sklearn.svm import SVC
 from tests.bench.omni.asking import about, all_of, client, png
 from tests.stack import Stack
 from workers.engines.omni_tiny import data
+from workers.engines.omni_tiny.answers import right_digits
 
 MODEL = "triptych-omni-tiny"
 SIDE = 160  # pixels of the pictures that are shown
+TOGETHER = 8  # pictures in one question
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 QUESTIONS = ("Which digit is this?", "What number do you see?", "Name the digit in this picture.")
 ORDERS = ("Draw a {word}.", "Please draw the digit {digit}.", "Paint a {word} for me.", "Make a picture of a {word}.")
@@ -41,6 +43,22 @@ def recognised(stack: Stack, size: int) -> dict[str, object]:
 
     verdicts = all_of(right, chosen.tolist())
     return {"digit_accuracy": sum(verdicts) / len(verdicts), "digits_shown": len(verdicts)}
+
+
+def together(stack: Stack, size: int) -> dict[str, object]:
+    """Eight pictures in one question, so often that `size` digits are shown, or a few more."""
+    asker, held_out = client(stack.url), data.split()[1]
+    order = np.random.default_rng(len(held_out.labels)).permutation(len(held_out.labels))
+
+    def right(number: int) -> int:
+        chosen = order.take(range(number * TOGETHER, (number + 1) * TOGETHER), mode="wrap")
+        shown = [png(data.to_picture(image, SIDE, SIDE)) for image in held_out.images[chosen]]
+        answer = about(asker, MODEL, shown, "Which digits are these?", max_tokens=48).choices[0].message.content or ""
+        return right_digits(held_out.labels[chosen].tolist(), answer)
+
+    questions = -(-size // TOGETHER)
+    found = all_of(right, range(questions))
+    return {"digits_in_8": sum(found) / (questions * TOGETHER), "questions_with_8": questions}
 
 
 def drawn(stack: Stack, size: int) -> dict[str, object]:

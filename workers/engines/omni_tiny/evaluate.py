@@ -11,16 +11,18 @@ from sklearn.svm import SVC
 from transformers import AutoModelForCausalLM
 
 from workers.engines.omni_tiny import data, vocabulary
-from workers.engines.omni_tiny.codes import ADDED_TOKENS, BEGIN, CODES_PER_PICTURE, END, FIRST_CODE, PLACEHOLDER
+from workers.engines.omni_tiny.answers import codes_of
+from workers.engines.omni_tiny.codes import CODES_PER_PICTURE, PLACEHOLDER
 from workers.engines.omni_tiny.dit import DigitsDit, DrawAsk
-from workers.engines.omni_tiny.lessons import Turn
+from workers.engines.omni_tiny.lessons import PICTURE_IN, Turn
 from workers.engines.omni_tiny.prompts import CLOSE, inject, question
 from workers.engines.omni_tiny.vision import DigitsVision
 
 BATCH = 24
-MAX_TOKENS = 32
+MAX_TOKENS = 40
 SHOWN = 128  # pixels; the side of pictures that are asked about
 EVERY = slice(None)
+ORDER_SEED = 7  # of the pictures that are shown together; figures are only comparable on the same ones
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,6 @@ class Reader:
         return text
 
 
-def codes_of(answer: str) -> list[int]:
-    """The 0-based codes of the first picture in an answer; empty if there is none that ends."""
-    inside = answer.partition(BEGIN)[2].partition(END)
-    if not inside[1]:
-        return []
-    names = [f"{part}|>" for part in inside[0].split("|>") if part]
-    return [ADDED_TOKENS.index(name) - FIRST_CODE for name in names if name in ADDED_TOKENS]
-
-
 def judge() -> Callable[[Sequence[data.Picture]], list[int]]:
     """A support vector machine that has seen training digits only, never one of ours."""
     digits, _ = data.split()
@@ -96,6 +89,23 @@ def read_digits(
     rows = vision.encode([data.to_picture(image, SHOWN, SHOWN) for image in held_out.images[part]])
     asked = [Asked([Turn(wordings[place % len(wordings)], "")], [one]) for place, one in enumerate(rows)]
     return list(zip(held_out.labels[part].tolist(), reader.answer(asked), strict=True))
+
+
+def read_together(
+    reader: Reader, vision: DigitsVision, wordings: Sequence[str], pictures: int, times: int
+) -> list[tuple[list[int], str]]:
+    """(true digits, answer) for `pictures` held-out digits in one question, then the next ones, `times` in all."""
+    held_out = data.split()[1]
+    rows = vision.encode([data.to_picture(image, SHOWN, SHOWN) for image in held_out.images])
+    order = np.random.default_rng(ORDER_SEED).permutation(len(rows))
+    shown = [order.take(range(at * pictures, (at + 1) * pictures), mode="wrap").tolist() for at in range(times)]
+    asked = [
+        Asked(
+            [Turn("\n".join([PICTURE_IN] * pictures + [wordings[place % len(wordings)]]), "")], [rows[i] for i in one]
+        )
+        for place, one in enumerate(shown)
+    ]
+    return [(held_out.labels[one].tolist(), answer) for one, answer in zip(shown, reader.answer(asked), strict=True)]
 
 
 def drawn_digits(reader: Reader, dit: DigitsDit, wordings: Sequence[str], steps: int = 25) -> list[tuple[int, int]]:
