@@ -26,7 +26,7 @@ from infra.ports import Subscription
 from schemas.jobs import GenerateJob
 from schemas.media import Output
 from schemas.openai_request import ChatRequest
-from topics import plan
+from topics import names, plan
 from topics.headers import Headers
 
 
@@ -99,7 +99,9 @@ class ChatExchange(Exchange):
         chat, image = self._chat, self.request.image
         as_urls = image is None or image.response_format != "b64_json"
         backing = ChatBacking(chat.desk, chat.delivery, chat.spoken, self.head, self.trail, self.speech, as_urls)
-        return Parts(self.head.request_id, main, backing)
+        parts = Parts(self.head.request_id, main, backing)
+        self.needs.follow(parts)
+        return parts
 
     async def work(self, stream: Stream) -> None:
         if transcripts.refers(self.request.messages):
@@ -131,6 +133,9 @@ class ChatExchange(Exchange):
         self.trail.media_encoded = len({job.slot.param for job in prepared.missing})  # a video may be two jobs
         if prepared.ready is None:
             self.sent = True
+            for pool in {job.slot.pool for job in prepared.missing}:
+                slots = [job.slot for job in prepared.missing if job.slot.pool == pool]
+                self.needs.ask(names.encode(pool), partial(media.lacks, slots))
             await media.send(prepared.missing, headers)
         return prepared.ready
 

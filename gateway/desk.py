@@ -4,7 +4,6 @@ import asyncio
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from typing import Any
 
@@ -15,14 +14,16 @@ from litestar.types import Receive
 from gateway import errors
 from gateway.answer import Answer, Stream
 from gateway.errors import Headers
-from gateway.exchange import RETRY_AFTER_S, Cause, Interrupt, Interrupted, OpenRequests, watch
+from gateway.exchange import Interrupt, Interrupted, OpenRequests, watch
+from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels
+from gateway.needs import Needs
 from gateway.parts import Parts
 from gateway.trail import Trailed, Trails
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
-from schemas.errors import Code, TriptychError
+from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
 from topics import headers as record_headers
@@ -32,11 +33,6 @@ log = logging.getLogger(__name__)
 TIMEOUT_HEADER = "x-request-timeout-s"
 # How long the last word about a request (its end, its cancellation) may take to reach Redis and come back.
 LAST_WORD_S = 3.0
-
-_LAST_WORDS: Mapping[Cause, tuple[Code, str]] = {
-    "deadline": ("deadline_exceeded", "The request's deadline passed before its answer was complete."),
-    "stopping": ("overloaded", "The gateway is shutting down; please try again."),
-}
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -95,6 +91,7 @@ class Desk:
         follower: Follower,
         results: Results,
         open_requests: OpenRequests,
+        media_pools: MediaPools,
         trails: Trails,
         metrics: Metrics,
         clock: Clock,
@@ -107,6 +104,7 @@ class Desk:
         self.metrics = metrics
         self.clock = clock
         self._open = open_requests
+        self._media_pools = media_pools
 
     async def attend(self, exchange: "Exchange", receive: Receive) -> None:
         """See it through. Returns early when the client has gone; the work is cancelled then.
@@ -115,7 +113,7 @@ class Desk:
             TriptychError: rate_limited, before anything has been done or sent.
         """
         interrupt = Interrupt(exchange.caller.timeout_s)
-        with self._open.entered(interrupt):
+        with self._open.entered(interrupt), self._media_pools.guarding(exchange.needs, interrupt):
             watcher = asyncio.create_task(watch(receive, interrupt))
             try:
                 await exchange.run(interrupt)
@@ -144,6 +142,7 @@ class Exchange(ABC):
             streamed=streamed,
             traceparent=caller.traceparent,
         )
+        self.needs = Needs(self.head, desk.results)
         self.trail = desk.trails.begin(self.head, served.manifest.id, caller.request_id)
 
     @abstractmethod
@@ -165,27 +164,27 @@ class Exchange(ABC):
                         await self.work(stream)
                     outcome = self._told()
                 except Interrupted as why:
-                    outcome = await self._interrupted(why.cause, stream)
+                    outcome = await self._interrupted(why, stream)
                 except Exception as error:  # noqa: BLE001  # from_exception logs what is not a client's fault
                     outcome = await self._failed(errors.from_exception(error))
         self._count(outcome)
 
-    async def _interrupted(self, cause: Cause, stream: Stream) -> str:
-        if cause == "gone":
+    async def _interrupted(self, why: Interrupted, stream: Stream) -> str:
+        if why.cause == "gone":
             await self._cancel("the client has gone")
             return "client_gone"
-        code, message = _LAST_WORDS[cause]
-        error = TriptychError(code, message, retry_after_s=RETRY_AFTER_S if cause == "stopping" else None)
+        error = why.error
+        last_word = Failed(0, 0, error.code, error.message)
         try:
             async with asyncio.timeout(LAST_WORD_S):
-                await self.desk.results.end(self.head, Failed(0, 0, code, message))
+                await self.desk.results.end(self.head, last_word)
                 if isinstance(stream, Parts):
-                    stream.cut(Failed(0, 0, code, message))
+                    stream.cut(last_word)
                 # Ours, or the worker's if that came first: the client hears the one that was stored.
                 await self.answer.pass_on(stream)
         except TriptychError as told:
-            # Without a terminal event it only says that none came.
-            error = told if self.answer.last else error
+            # Without a terminal event it only says that none came; our own word comes back without its Retry-After.
+            error = told if self.answer.last and told.code != error.code else error
         except (ConnectionError, TimeoutError) as failure:
             log.warning("the last word about %s could not be stored: %s", self.head.request_id, failure)
         if isinstance(self.answer.last, Finished):

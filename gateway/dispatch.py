@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
+from gateway.repeated import Repeated
+from infra.metrics import Metrics
 from infra.ports import Leases, PoolView
 from schemas.jobs import GenerateJob
 from topics import names
@@ -39,6 +41,10 @@ class Pool:
     def workers(self) -> int:
         """How many live workers own partitions."""
         return len({owner.worker for owner in self._view.owners.values()} & self._view.beats.keys())
+
+    def count(self) -> float:
+        """As `workers`, for a metric."""
+        return self.workers
 
     @property
     def engine(self) -> str:
@@ -83,9 +89,11 @@ class Pool:
 class Pools:
     """The pools of all served models, looked at every REFRESH_S by one task."""
 
-    def __init__(self, pools: Mapping[str, Pool]) -> None:
+    def __init__(self, pools: Mapping[str, Pool], metrics: Metrics) -> None:
         self._pools = pools
-        self._task: asyncio.Task[None] | None = None
+        for pool in pools.values():
+            metrics.count_workers_by(names.generate(pool.model), pool.count)
+        self._looking = Repeated(self._refresh, REFRESH_S, "pools")
 
     def __getitem__(self, model: str) -> Pool:
         return self._pools[model]
@@ -95,18 +103,10 @@ class Pools:
 
     async def start(self) -> None:
         """Look once, then go on looking until closed."""
-        await self._refresh()
-        self._task = asyncio.create_task(self._run(), name="pools")
+        await self._looking.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            await self._refresh()
+        await self._looking.close()
 
     async def _refresh(self) -> None:
         await asyncio.gather(*(pool.refresh() for pool in self._pools.values()))

@@ -10,18 +10,38 @@ from litestar.types import Receive
 
 from schemas.errors import TriptychError
 
-Cause = Literal["deadline", "gone", "stopping"]
+Cause = Literal["deadline", "gone", "stopping", "pool_unavailable"]
 
 # What a client is told when there are too many open requests: by then, streams have ended.
 RETRY_AFTER_S = 1
+# ... and when nobody works in a pool: somebody has to start first.
+POOL_RETRY_AFTER_S = 10
 
 
 class Interrupted(Exception):
-    """The deadline has passed, the client has gone, or this gateway stops."""
+    """The deadline has passed, the client has gone, this gateway stops, or nobody works in a pool (`about`)."""
 
-    def __init__(self, cause: Cause) -> None:
+    def __init__(self, cause: Cause, about: str = "") -> None:
         super().__init__(cause)
         self.cause = cause
+        self.about = about
+
+    @property
+    def error(self) -> TriptychError:
+        """What the client is told."""
+        match self.cause:
+            case "deadline":
+                return TriptychError(
+                    "deadline_exceeded", "The request's deadline passed before its answer was complete."
+                )
+            case "gone":
+                return TriptychError("cancelled", "The client has gone.")
+            case "stopping":
+                message = "The gateway is shutting down; please try again."
+                return TriptychError("overloaded", message, retry_after_s=RETRY_AFTER_S)
+            case "pool_unavailable":
+                message = f"Nobody works in the pool {self.about!r}, which this request needs; please try again later."
+                return TriptychError("pool_unavailable", message, retry_after_s=POOL_RETRY_AFTER_S)
 
 
 class Interrupt:
@@ -33,7 +53,7 @@ class Interrupt:
 
     def __init__(self, after_s: float) -> None:
         self._timer = asyncio.timeout(after_s)
-        self._cause: Cause = "deadline"
+        self._why = Interrupted("deadline")
         self._inside = False
 
     async def __aenter__(self) -> Self:
@@ -48,12 +68,12 @@ class Interrupt:
         try:
             await self._timer.__aexit__(kind, error, trace)
         except TimeoutError:
-            raise Interrupted(self._cause) from None
+            raise self._why from None
 
-    def fire(self, cause: Cause) -> None:
+    def fire(self, cause: Cause, about: str = "") -> None:
         """Nothing happens when the inside has been left, or is being left, already."""
         if self._inside and not self._timer.expired():
-            self._cause = cause
+            self._why = Interrupted(cause, about)
             self._timer.reschedule(0)  # a moment in the past: at once
 
 

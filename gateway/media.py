@@ -79,6 +79,10 @@ class Media:
         missing = [number for number, one in enumerate(artifacts) if one is None]
         return Prepared(None, plan.encode_jobs(draft, slots, room, missing))
 
+    async def lacks(self, slots: Sequence[Slot]) -> bool:
+        """Whether anything of these is not encoded yet. Raises ConnectionError: a store does not answer."""
+        return None in await self._artifacts.lookup(slots)
+
     async def send(self, jobs: Sequence[EncodeJob], headers: list[tuple[str, bytes]]) -> None:
         """Ask the encoders, for everything at once.
 

@@ -85,6 +85,11 @@ class Parts:
         if self._part_lost and not self._main_over:
             await self._cancel([self._request_id], "a part of its answer was lost")
 
+    @property
+    def open(self) -> list[Part]:
+        """Those that are not complete yet, or have not been passed on."""
+        return [one.part for one in self._open.values()]
+
     async def __anext__(self) -> Told:
         """As ports.Subscription.__anext__, with the pieces of all parts."""
         if self._read_all:

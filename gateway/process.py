@@ -18,6 +18,7 @@ from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Check, Health
 from gateway.media import Media
+from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
@@ -33,13 +34,14 @@ from infra.follower import RedisFollower
 from infra.leases import RedisLeases
 from infra.lifecycle import Life, signals
 from infra.metrics import Metrics
+from infra.pool_members import RedisPoolMembers
 from infra.prefix_index import PrefixIndex
 from infra.results import RedisResults
 from infra.settings import Settings
 from infra.sweep_turns import SweepTurns
 from infra.sweeper import Sweeper
 from schemas.manifest import Manifest
-from topics import admin, asyncapi
+from topics import admin, asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
@@ -75,8 +77,11 @@ class GatewayProcess:
         self._follower = RedisFollower(self._redis, settings.gateway_name, self._metrics, self._clock)
         self._policy = parse_policy(settings.steering)
         pools: dict[str, Pool] = {}
-        self._models = ServedModels([self._served(one, pools) for one in manifests.served(settings).values()])
-        self._pools = Pools(pools)
+        served = list(manifests.served(settings).values())
+        self._models = ServedModels([self._served(one, pools) for one in served])
+        self._pools = Pools(pools, self._metrics)
+        members, wait_s = RedisPoolMembers(self._redis), settings.pool_wait_s
+        self._media_pools = MediaPools(names.media_pools(served), members, self._metrics, self._clock, wait_s)
         records = RedisFileRecords(self._redis, self._clock)
         self._intake = intake.from_settings(settings, self._blobs, records, self._clock)
         sweeper = Sweeper(self._blobs, RedisArtifactNotes(self._redis), retention.kinds(settings), self._clock)
@@ -97,6 +102,8 @@ class GatewayProcess:
             await self._follower.start()
             parts.push_async_callback(self._pools.close)
             await self._pools.start()
+            parts.push_async_callback(self._media_pools.close)
+            await self._media_pools.start()
             parts.push_async_callback(self._sweeps.close)
             self._sweeps.start()
             _calm_collector()
@@ -110,6 +117,7 @@ class GatewayProcess:
             self._follower,
             RedisResults(self._redis, metrics),
             self._open,
+            self._media_pools,
             Trails(),
             metrics,
             self._clock,
@@ -119,7 +127,7 @@ class GatewayProcess:
         delivery = Delivery(self._blobs)
         chat = Chat(desk, media, delivery, Transcripts(self._blobs, self._clock))
         speech = Speech(desk, delivery, self._producer)
-        health = Health(self._services(), self._models.pools(), self._life)
+        health = Health(self._services(), self._models.pools(), self._media_pools, self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
         api = app.Api(chat, speech, self._intake.uploads)

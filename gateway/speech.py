@@ -76,6 +76,7 @@ class _SpeechExchange(Exchange):
 
     async def work(self, stream: Stream) -> None:
         self.sent = True
+        self.needs.ask_for_all(names.decode("audio"))
         key = self.head.request_id.encode()
         await self._producer.send(names.decode("audio"), self._job, key=key, headers=self.caller.headers)
         await self.answer.pass_on(stream)

@@ -24,6 +24,7 @@ from schemas.events import Cancelled, Failed, Finished, Transcript, Usage
 from schemas.jobs import EncodeJob
 from schemas.openai_audio import TRANSCRIPTION_UNSUPPORTED, TranscriptDelta, TranscriptDone, TranscriptionRequest
 from schemas.refs import BlobRef
+from topics import names
 from topics.intake.faults import MediaFault, too_large
 from topics.intake.intake import Taken
 from topics.intake.sniff import MediaType, check_kind
@@ -101,6 +102,7 @@ class _Transcribing(Exchange):
 
     async def work(self, stream: Stream) -> None:
         self.sent = True
+        self.needs.ask_for_all(names.encode("audio"))
         await self._media.send([self._job], self.caller.headers)
         await self.answer.pass_on(stream)
 

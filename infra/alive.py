@@ -6,12 +6,13 @@ one of them works for several models. The keys and their meaning are the same, s
 
 import asyncio
 import logging
+from typing import Protocol
 
 from redis.asyncio import Redis
 
 from infra import keys
 from infra.memory import MemoryHub
-from infra.ports import Incarnation, Lives, Outlived
+from infra.ports import Incarnation, Outlived
 from infra.redis_client import Script
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,15 @@ class MemoryLives:
         return self._hub.epochs[(model, self._worker)] != me.epoch
 
 
-async def keep_alive(lives: Lives) -> None:
-    """Renew until cancelled. While Redis does not answer, others may take this worker's requests over; the fencing of
-    attempts makes that harmless.
+class Renewed(Protocol):
+    async def renew(self) -> None:
+        """Wanted every keys.TICK_S. Raises ConnectionError when the store does not answer."""
+        ...
+
+
+async def keep_alive(*told: Renewed) -> None:
+    """Renew all of these with every tick, until cancelled. While Redis does not answer, others may take this worker's
+    requests over; the fencing of attempts makes that harmless.
 
     Raises:
         Outlived: this process must stop.
@@ -95,7 +102,7 @@ async def keep_alive(lives: Lives) -> None:
     failing = False
     while True:
         try:
-            await lives.renew()
+            await asyncio.gather(*(one.renew() for one in told))
             failing = False
         except ConnectionError as error:
             if not failing:

@@ -10,6 +10,7 @@
 | tri:{model}:req:<request id>     | hash    | see below        | claim, append, cancel   | claim, append, `requests` |
 | tri:{model}:out:<request id>     | stream  | see below        | append                  | followers catching up     |
 | tri:{model}:ix:...               | several | hours            | decisions, LLM workers  | decisions: prefix_index.py |
+| tri:{pools}:members:<pool>       | zset    | LEASE_TTL_MS     | worker, every tick      | gateways, `status`        |
 | tri:{model}:signals              | channel | -                | gateways (cancel)       | workers of the model      |
 | tri:gw:<gateway id>              | channel | -                | append                  | that gateway              |
 | tri:{media}:note:<artifact>      | string  | NOTE_TTL_MS      | encoders, gateways      | encoders, gateways        |
@@ -93,6 +94,11 @@ def file(file_id: str) -> str:
 
 def files_of(owner: str) -> str:
     return _of("files", f"of:{owner}")
+
+
+def pool_members(pool: str) -> str:
+    """Of a stateless pool, by its topic. Those of all pools share a slot: they are looked at together."""
+    return _of("pools", f"members:{pool}")
 
 
 # Artifacts are shared by all models, so they have a slot of their own.

@@ -14,12 +14,14 @@
 | triptych_encode_batch_items    | histogram | pool, encoder  | one forward: how many items                            |
 | triptych_encode_seconds        | histogram | pool, encoder  | one forward                                            |
 | triptych_encode_queue_seconds  | histogram | pool           | an encoder begins with a job; since acceptance         |
+| triptych_pool_workers          | gauge     | pool           | now: workers that a gateway sees in a pool, by topic   |
 | triptych_joins_total           | counter   | model          | an encoder sends a request on, all its media encoded   |
 """
 
+from collections.abc import Callable
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 # From one engine step to the longest queue anybody sits out.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -64,6 +66,7 @@ class MediaMetrics:
         self._encode_queue = Histogram(
             "triptych_encode_queue_seconds", "Acceptance to encoder", ["pool"], buckets=SECONDS, registry=registry
         )
+        self._workers = Gauge("triptych_pool_workers", "Workers seen in a pool", ["pool"], registry=registry)
         self._joins = Counter("triptych_joins", "Requests sent on by encoders", ["model"], registry=registry)
 
     def artifact_from_store(self, model: str, seconds: float, size_bytes: int) -> None:
@@ -97,6 +100,10 @@ class MediaMetrics:
 
     def encode_queued_for(self, pool: str, seconds: float) -> None:
         self._encode_queue.labels(pool).observe(seconds)
+
+    def count_workers_by(self, pool: str, count: Callable[[], float]) -> None:
+        """Ask for the number when the page is rendered."""
+        self._workers.labels(pool).set_function(count)
 
     def request_joined(self, model: str) -> None:
         self._joins.labels(model).inc()

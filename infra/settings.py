@@ -69,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_open_requests: Positive = 8_192  # per gateway; past it 429
     default_deadline_s: Positive = 600  # how long a request may take when its header does not say
     max_deadline_s: Positive = 3_600
+    # a request that waits for encoders or decoders fails when none has been there for so long; 0 = its deadline
+    pool_wait_s: Annotated[int, Meta(ge=0)] = 30
     drain_s: Positive = 30  # how long a stopping process lets running work finish
     max_attempts: Positive = 3  # how often a job may be started before it counts as poison
     artifact_cache_bytes: Positive = 256 << 20  # of rows that an LLM worker keeps in memory; also the most for one item

@@ -26,6 +26,7 @@ Code = Literal[
     "media_too_many",
     "media_unreadable",
     "media_type_unsupported",
+    "not_drawn",
     "file_not_found",
     "model_not_found",
     "not_found",
@@ -42,6 +43,7 @@ Code = Literal[
     "internal",
     "artifact_missing",
     "decoder_failed",
+    "pool_unavailable",
     "overloaded",
     "deadline_exceeded",
 ]
@@ -71,6 +73,7 @@ FAULTS: dict[Code, Fault] = {
     "media_too_many": Fault(400, _BAD),  # items in one request
     "media_unreadable": Fault(400, _BAD),  # broken, empty or cut off
     "media_type_unsupported": Fault(400, _BAD),  # by its bytes, not by its name
+    "not_drawn": Fault(400, _BAD),  # the model was asked for pictures and answered without, or with fewer
     "file_not_found": Fault(404, _BAD),
     "model_not_found": Fault(404, _BAD),
     "not_found": Fault(404, _BAD),
@@ -88,6 +91,7 @@ FAULTS: dict[Code, Fault] = {
     "internal": Fault(500, _SERVER),
     "artifact_missing": Fault(503, _SERVER, retriable=True),  # gone from the store before the prompt was assembled
     "decoder_failed": Fault(500, _SERVER),
+    "pool_unavailable": Fault(503, _SERVER, retriable=True),  # nobody works in a pool that the request needs
     "overloaded": Fault(503, _SERVER, retriable=True),
     "deadline_exceeded": Fault(504, _SERVER),
 }

@@ -11,6 +11,8 @@
 models; the consumer group bears the topic's name.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from schemas.manifest import Manifest
@@ -51,6 +53,13 @@ def decode(kind: DecoderKind) -> str:
     return f"decode.{kind}"
 
 
+def media_pools(manifests: Iterable[Manifest]) -> list[str]:
+    """The stateless pools that serving these models needs; a pool, its topic and its group share a name."""
+    models = list(manifests)
+    encoders = [encode(pool) for one in models for pool in one.encoders]
+    return list(dict.fromkeys(encoders + [decode(kind) for one in models for kind in one.decoders]))
+
+
 def topics_for(manifests: list[Manifest]) -> list[Topic]:
     """All topics that serving these models needs."""
     llms = {one.pool: one.partitions for one in manifests}
@@ -69,5 +78,4 @@ def topics_for(manifests: list[Manifest]) -> list[Topic]:
 def groups_for(manifests: list[Manifest]) -> dict[str, str]:
     """By topic, the group that commits what has been read of it."""
     groups = {generate(one.pool): group(one.pool) for one in manifests}
-    groups |= {encode(pool): encode(pool) for one in manifests for pool in one.encoders}
-    return groups | {decode(kind): decode(kind) for one in manifests for kind in one.decoders}
+    return groups | {pool: pool for pool in media_pools(manifests)}

@@ -58,8 +58,8 @@ class DecodeTrade:
             self._engines = speakers
             maker = SpeechMaker(speakers, self._thread, around.metrics)
         self._work = self._work_of(maker)
-        topic, opener = names.decode(options.kind), Opener(DecodeJob, around.blobs, around.letters)
-        self._pool = GroupPool(settings.kafka, topic, opener, self._work, maker.slots + WAITING, around.clock)
+        self.topic, opener = names.decode(options.kind), Opener(DecodeJob, around.blobs, around.letters)
+        self._pool = GroupPool(settings.kafka, self.topic, opener, self._work, maker.slots + WAITING, around.clock)
 
     @property
     def pool(self) -> Pool:

@@ -78,8 +78,8 @@ class EncodeTrade:
             threads=THREADS,
         )
         self._work = self._work_of(served)
-        topic, opener = names.encode(options.pool), Opener(EncodeJob, around.blobs, around.letters)
-        self._pool = GroupPool(settings.kafka, topic, opener, self._work, JOBS, around.clock)
+        self.topic, opener = names.encode(options.pool), Opener(EncodeJob, around.blobs, around.letters)
+        self._pool = GroupPool(settings.kafka, self.topic, opener, self._work, JOBS, around.clock)
 
     @property
     def pool(self) -> Pool:

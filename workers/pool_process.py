@@ -13,6 +13,7 @@ from infra.clock import SystemClock
 from infra.health_server import HealthServer
 from infra.lifecycle import Life, signals
 from infra.metrics import Metrics
+from infra.pool_members import Membership, RedisPoolMembers
 from infra.ports import Outlived
 from infra.results import RedisResults
 from infra.settings import Settings
@@ -38,6 +39,7 @@ class Surroundings:
         self.redis = redis_client.connect(settings.redis)
         self.results = RedisResults(self.redis, self.metrics)
         self.lives = RedisLives(self.redis, settings.worker_name)
+        self.members = RedisPoolMembers(self.redis)
         self.blobs = S3Blobs(settings)
         self.producer = KafkaProducer(settings.kafka, self.blobs)
         self.letters = DeadLetters(self.producer, self.blobs, self.metrics, self.clock)
@@ -47,6 +49,7 @@ class Trade(Protocol):
     """What one kind of stateless worker does. Its parts are built of the surroundings, by its constructor."""
 
     models: list[str]  # whose requests it works on; requests go by the LLM's id
+    topic: str  # and the name of the pool
 
     @property
     def pool(self) -> Pool:
@@ -82,6 +85,7 @@ class PoolProcess:
     def __init__(self, surroundings: Surroundings, trade: Trade) -> None:
         self._around = surroundings
         self._trade = trade
+        self._membership = Membership(surroundings.members, trade.topic, surroundings.settings.worker_name)
         self._phase = "starting"
 
     async def run(self, life: Life) -> int:
@@ -116,7 +120,7 @@ class PoolProcess:
             log.info("%s is at work", self._around.settings.worker_name)
             async with asyncio.TaskGroup() as group:
                 beside = [
-                    group.create_task(keep_alive(self._around.lives), name="keep alive"),
+                    group.create_task(keep_alive(self._around.lives, self._membership), name="keep alive"),
                     group.create_task(self._trade.beside(), name="beside"),
                     *(group.create_task(self._listen(model), name="listen") for model in self._trade.models),
                 ]
@@ -147,6 +151,7 @@ class PoolProcess:
 
     async def _end_life(self) -> None:
         try:
+            await self._membership.leave()
             await self._around.lives.end()
         except ConnectionError as error:
             log.warning("others will wait for this worker's last beat to fade: %s", error)

@@ -20,6 +20,7 @@ from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
 from gateway.media import Media
+from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
@@ -33,10 +34,11 @@ from infra.memory import MemoryFollower, MemoryHub, MemoryResults
 from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
+from infra.pool_members import MemoryPoolMembers
 from infra.settings import Settings
 from tests.pipeline.models import CASCADE, DRAWS, MODEL, PLAIN
-from tests.pipeline.scripted import FakeWeb, OneWorker, ScriptedEncoder, ScriptedPool
-from topics import asyncapi
+from tests.pipeline.scripted import WORKER, FakeWeb, OneWorker, ScriptedEncoder, ScriptedPool
+from topics import asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake.intake import Intake
 from topics.intake.uploads import UploadLimits, Uploads
@@ -58,7 +60,9 @@ def topics_page(trial: Trial) -> AsyncApiPage:
 class Gateway:
     """One gateway under test and what stands behind it."""
 
-    def __init__(self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20, pool_wait_s: float = 0
+    ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
         self.blobs = MemoryBlobs()
@@ -76,7 +80,7 @@ class Gateway:
         renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
         placer = LeastLoadedPlacer(PLAIN.partitions)
         pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, placer)
-        self.pools = Pools({MODEL: pool})
+        self.pools = Pools({MODEL: pool}, self.metrics)
         models = ServedModels(
             [
                 Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
@@ -84,16 +88,21 @@ class Gateway:
             ]
         )
         self.results = MemoryResults(self.hub)
+        self.members = MemoryPoolMembers(clock, ttl_ms=3_600_000)
+        needed = names.media_pools([CASCADE, DRAWS])
+        self.media_pools = MediaPools(needed, self.members, self.metrics, clock, pool_wait_s)
         self.encoder = ScriptedEncoder(self.pool, self.blobs, self.notes, models.get(CASCADE.id).language)
         self.pool.encoder = self.encoder
-        self.desk = Desk("gw", models, self.follower, self.results, self.open, Trails(), self.metrics, clock)
+        self.desk = Desk(
+            "gw", models, self.follower, self.results, self.open, self.media_pools, Trails(), self.metrics, clock
+        )
         intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
         self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
         delivery = Delivery(self.blobs)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
         speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
-        health = Health(services, [pool], self.life)
+        health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
             app.Api(self.chat, speech, self.uploads),
             health,
@@ -136,6 +145,9 @@ async def listening(gateway: Gateway) -> AsyncIterator[Gateway]:
     ready = asyncio.Event()
     await gateway.follower.start()
     await gateway.pools.start()
+    for name in gateway.media_pools:
+        await gateway.members.stay(name, WORKER.worker)
+    await gateway.media_pools.start()
     serving = asyncio.create_task(serve(gateway.app, listener, gateway.open, gateway.life, ready.set))
     try:
         async with asyncio.timeout(10):
@@ -147,6 +159,7 @@ async def listening(gateway: Gateway) -> AsyncIterator[Gateway]:
         await asyncio.wait_for(serving, 15)
         await gateway.pool.close()
         await gateway.pools.close()
+        await gateway.media_pools.close()
         await gateway.follower.close()
 
 

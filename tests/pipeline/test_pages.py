@@ -10,9 +10,11 @@ from gateway import openapi
 from gateway.asyncapi_page import PROMPT
 from tests.pipeline.conftest import MODEL, Gateway
 from tests.pipeline.models import CASCADE, DRAWS, PLAIN
-from tests.pipeline.scripted import Run
+from tests.pipeline.scripted import WORKER, Run
 from tests.waiting import until
 from topics import names
+
+POOLS = ["encode.vision", "encode.audio", "decode.audio", "decode.image"]
 
 
 async def test_the_models_are_listed_and_found(gateway: Gateway) -> None:
@@ -48,6 +50,8 @@ async def test_ready_says_what_is_not(gateway: Gateway) -> None:
         assert ready.json() == {
             "ready": True,
             "checks": {"bus": "ok", "redis": "ok", "store": "ok", f"model {MODEL}": "ok"},
+            "pools": dict.fromkeys(POOLS, "ok: 1 worker"),
+            "degraded": [],
         }
         gateway.broken.append("redis")
         gateway.leases.present = False
@@ -62,7 +66,25 @@ async def test_ready_says_what_is_not(gateway: Gateway) -> None:
             "store": "ok",
             f"model {MODEL}": "no LLM worker serves it",
         },
+        "pools": dict.fromkeys(POOLS, "ok: 1 worker"),
+        "degraded": [],
     }
+
+
+async def test_a_pool_without_workers_is_named_and_does_not_make_the_gateway_unready(gateway: Gateway) -> None:
+    await gateway.members.leave("encode.vision", WORKER.worker)
+    await gateway.members.stay("decode.audio", "another")
+    await gateway.media_pools.look()
+    async with gateway.http() as client:
+        answer = await client.get("/readyz")
+        metrics = (await client.get("/metrics")).text
+    assert (answer.status_code, answer.json()["ready"]) == (200, True)
+    assert answer.json()["pools"]["encode.vision"] == "nobody works here"
+    assert answer.json()["pools"]["decode.audio"] == "ok: 2 workers"
+    assert answer.json()["degraded"] == ["encode.vision"]
+    assert 'triptych_pool_workers{pool="encode.vision"} 0.0' in metrics
+    assert 'triptych_pool_workers{pool="decode.audio"} 2.0' in metrics
+    assert f'triptych_pool_workers{{pool="generate.{MODEL}"}} 1.0' in metrics
 
 
 async def test_alive_says_so_even_when_nothing_else_is(gateway: Gateway) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.dispatch import REFRESH_S, STALE_AFTER_S, Pool, Pools
+from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, Head, Sampling
@@ -107,7 +108,7 @@ async def test_a_view_that_cannot_be_refreshed_holds_for_a_while_and_no_longer()
 
 async def test_pools_look_again_and_again_until_closed() -> None:
     leases = Leases(a=[0])
-    pools = Pools({"m": pool_of(leases, Producer())})
+    pools = Pools({"m": pool_of(leases, Producer())}, Metrics())
     await pools.start()
     assert pools["m"].workers == 1
     leases.owned["b"] = [1]

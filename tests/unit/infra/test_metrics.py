@@ -19,6 +19,7 @@ def counted() -> Metrics:
     one.caught_up("gap", 2)
     one.dead_letter("undecodable")
     one.engine_restarted("m")
+    one.count_workers_by("encode.vision", lambda: 2)
     one.steered("m", "home")
     one.misplaced("m")
     one.cache_hit("m", predicted=64, actual=32)
