@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import psutil
+
 from infra import manifests, model_store, settings
 from schemas.manifest import Manifest
 
@@ -16,3 +18,9 @@ def manifest() -> Manifest:
 def pulled() -> Path:
     """The model's folder."""
     return model_store.pull(manifest(), MODEL_DIR, lambda phase, done, total: None)
+
+
+def engine_processes() -> list[psutil.Process]:
+    """Of the engine in this process; workers of a whole stack that other tests left running have their own."""
+    cores = [child for child in psutil.Process().children() if child.name().startswith("VLLM::")]
+    return cores + [child for core in cores for child in core.children(recursive=True)]

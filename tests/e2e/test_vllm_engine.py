@@ -50,7 +50,7 @@ async def engine(model_dir: Path) -> AsyncIterator[VllmEngine]:
     yield engine
     await engine.close()
     await engine.close()  # harmless when repeated
-    assert not _engine_processes()
+    assert not models.engine_processes()
 
 
 @pytest.fixture(scope="session")
@@ -88,12 +88,6 @@ def text(steps: list[Step], index: int = 0) -> str:
 def end(steps: list[Step]) -> End:
     assert isinstance(steps[-1], End)
     return steps[-1]
-
-
-def _engine_processes() -> list[psutil.Process]:
-    """Of the engine in this process; workers of a whole stack that other tests left running have their own."""
-    cores = [child for child in psutil.Process().children() if child.name().startswith("VLLM::")]
-    return cores + [child for core in cores for child in core.children(recursive=True)]
 
 
 async def test_a_greedy_answer_is_right_streams_and_is_counted(engine: VllmEngine, job: MakeJob) -> None:
@@ -241,7 +235,7 @@ async def test_a_killed_engine_ends_every_run_and_is_replaced_in_place(
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, told.append, "SIGTERM")
-    old = _engine_processes()
+    old = models.engine_processes()
     runs = [
         asyncio.create_task(collect(engine, job("A story", f"r{i}", max_tokens=LONG, ignore_eos=True)))
         for i in range(4)

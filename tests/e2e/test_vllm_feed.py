@@ -1,15 +1,12 @@
 """The real engine's cache in the index: what it stores, what it evicts, what is left of it after its death."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
-import psutil
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
@@ -149,8 +146,7 @@ async def test_what_the_engine_evicts_is_gone_and_what_is_found_is_what_it_has(w
 
 async def test_after_a_death_and_a_restart_nothing_is_left_and_the_new_cache_is_heard(world: World) -> None:
     assert await world.held()
-    worker = next(one for one in psutil.Process().children(recursive=True) if one.name().startswith("VLLM::Worker"))
-    os.kill(worker.pid, signal.SIGKILL)
+    next(one for one in models.engine_processes() if one.name().startswith("VLLM::Worker")).kill()
     with pytest.raises(EngineDied):
         await world.ask(prompt(5))
     await world.engine.restart(lambda phase: None)
