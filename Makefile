@@ -26,7 +26,7 @@ IMPORT_TORCH := $(ENGINES)/omni_tiny $(ENGINES)/test_digits.py $(ENGINES)/test_e
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down test test-services check bench clean distclean
+.PHONY: help install up down test test-services lint check bench clean distclean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -52,11 +52,13 @@ up: $(STAMP) ## Start broker, Valkey, S3, gateway and workers on this machine; C
 down: $(STAMP) ## Stop a stack that runs in another terminal
 	@$(BIN)/triptych down $(ARGS)
 
-check: $(STAMP) ## Format, lint, types, imports, tests without services: under a minute
+lint: $(STAMP) ## Format, lint, types, imports
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+check: lint ## Lint, and the tests that need no services: under a minute
 	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(IMPORT_TORCH:%=--ignore=%) $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
