@@ -70,61 +70,71 @@ class Answer(Protocol):
         ...
 
 
+class StreamedBody:
+    """A response that is sent as it comes into being.
+
+    After a message whose sending was broken off, none is sent: a client may miss the end of a stream, never its middle.
+    """
+
+    def __init__(self, send: Send, headers: Headers) -> None:
+        self.begun = False
+        self._send = send
+        self._headers = headers
+        self._closed = False
+
+    async def write(self, data: bytes, more: bool = True) -> None:
+        if not self.begun:
+            self.begun = True
+            await self._put({"type": "http.response.start", "status": 200, "headers": list(self._headers)})
+        await self._put({"type": "http.response.body", "body": data, "more_body": more})
+        self._closed = self._closed or not more
+
+    async def fail(self, error: TriptychError, line: bytes | None) -> None:
+        """With the error's own status, if there is time; else its line ends the body; without one, that breaks off."""
+        if not self.begun:
+            await send_error(self._send, error)
+        elif line is not None:
+            await self.write(line, more=False)
+
+    async def _put(self, message: Message) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._send(message)
+            self._closed = False
+
+
 class Streamed:
     """`on_first_token` is called when the first token is about to be written."""
 
     def __init__(self, send: Send, chunks: Encoder, on_first_token: Callable[[], None]) -> None:
         self.last: Terminal | None = None
-        self._send = send
+        self._body = StreamedBody(send, STREAM_HEADERS)
         self._chunks = chunks
         self._on_first_token = on_first_token
         self._waiting_for_first = True
-        self._headers_sent = False
-        self._closed = False
 
     async def pass_on(self, stream: Stream) -> None:
         while self.last is None:
-            events = await take(stream, KEEP_ALIVE_S if self._headers_sent else HOLD_HEADERS_S)
+            events = await take(stream, KEEP_ALIVE_S if self._body.begun else HOLD_HEADERS_S)
             if events:
                 await self._write(events)
             else:
-                await self._start()
-                await self._body(KEEP_ALIVE)
+                await self._body.write(KEEP_ALIVE)
 
     async def _write(self, events: list[Told]) -> None:
         last = events[-1]
         if isinstance(last, Finished | Failed | Cancelled):
             self.last = last
-        if isinstance(last, Failed | Cancelled) and not self._headers_sent and not _has_content(events):
+        if isinstance(last, Failed | Cancelled) and not self._body.begun and not _has_content(events):
             raise errors.from_event(last)
         if self._waiting_for_first and _has_content(events):
             self._waiting_for_first = False
             self._on_first_token()
         if lines := self._chunks.encode(events):
-            await self._start()
-            await self._body(lines, more=self.last is None)
+            await self._body.write(lines, more=self.last is None)
 
     async def fail(self, error: TriptychError) -> None:
-        if self._headers_sent:
-            await self._body(error_line(error), more=False)
-        else:
-            await send_error(self._send, error)
-
-    async def _start(self) -> None:
-        if not self._headers_sent:
-            self._headers_sent = True
-            await self._put({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-
-    async def _body(self, body: bytes, more: bool = True) -> None:
-        await self._put({"type": "http.response.body", "body": body, "more_body": more})
-        self._closed = self._closed or not more
-
-    async def _put(self, message: Message) -> None:
-        """Send, unless an earlier send was broken off: a client may miss the end of a stream, never its middle."""
-        if not self._closed:
-            self._closed = True
-            await self._send(message)
-            self._closed = False
+        await self._body.fail(error, error_line(error))
 
 
 class Whole:

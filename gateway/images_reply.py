@@ -51,10 +51,10 @@ class _Drawn:
         self._pieces.clear()
 
     def all(self) -> list[Piece]:
-        """Raises TriptychError: decoder_failed, when the model has drawn fewer than were asked for."""
+        """Raises TriptychError: not_drawn, when the model has drawn fewer than were asked for."""
         if len(self._pieces) < self._n:
             drawn = f"{len(self._pieces)} of {self._n} pictures" if self._n > 1 else "no picture"
-            raise TriptychError("decoder_failed", f"The model has drawn {drawn}; ask in other words.")
+            raise TriptychError("not_drawn", f"The model has drawn {drawn}; ask in other words.", param="prompt")
         return [piece for _, piece in sorted(self._pieces.items())]
 
 

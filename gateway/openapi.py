@@ -6,6 +6,7 @@ from gateway.desk import TIMEOUT_HEADER
 from gateway.health import Readiness
 from gateway.openapi_words import FILE, FILES, Schemas, Words, answer, operation, parameter, raw, text
 from gateway.trail import RequestTrail
+from infra.sound_file import MEDIA_TYPES
 from schemas.errors import ErrorBody
 from schemas.files import FileDeleted, FileList, FileObject, UploadRequest
 from schemas.openai_audio import (
@@ -55,7 +56,7 @@ _EXAMPLE = {
     "max_tokens": 64,
     "stream": False,
 }
-_SOUNDS = ("audio/mpeg", "audio/wav", "audio/flac", "audio/aac", "audio/ogg", "audio/pcm")
+_SOUNDS = tuple(MEDIA_TYPES.values())
 _STREAMED = "with `stream: true`, server-sent events. An error in the middle of a stream is an event that ends it"
 _TIMEOUT = parameter(TIMEOUT_HEADER, "header", type="number", exclusiveMinimum=0) | {
     "description": "Seconds the whole answer may take."
@@ -114,7 +115,7 @@ def _images(schemas: Schemas) -> Words:
 def _audio(schemas: Schemas) -> Words:
     rest: Words = {"errors": schemas.errors(*_WORK), "parameters": [_TIMEOUT]}
     sound = answer(
-        "The sound: pcm as it is spoken, other formats when complete; with `stream_format: sse`, events.",
+        "The sound as it is spoken, wav and flac when complete; with `stream_format: sse`, events.",
         raw(*_SOUNDS) | schemas.events(SpeechDelta, SpeechDone),
     )
     speak = operation("createSpeech", "Audio", "Speak a text", sound, body=schemas.json(SpeechRequest), **rest)

@@ -89,6 +89,7 @@ class ImageOptions(msgspec.Struct, frozen=True, tag="image", omit_defaults=True)
 
 
 AudioFormat = Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
+PCM16_RATE_HZ = 24_000
 
 
 class SpeechOptions(msgspec.Struct, frozen=True, tag="speech", omit_defaults=True):

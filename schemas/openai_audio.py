@@ -23,7 +23,7 @@ TRANSCRIPTION_UNSUPPORTED = (
 
 
 class SpeechRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The body of `POST /v1/audio/speech`. pcm is sent sentence by sentence, every other format when it is complete."""
+    """The body of `POST /v1/audio/speech`. wav and flac are sent when complete, the others sentence by sentence."""
 
     model: str
     input: Annotated[str, Meta(min_length=1, max_length=4_096)]

@@ -1,19 +1,28 @@
 """Speech and transcription: through the SDK's own helpers, in every format, refused by name."""
 
 import asyncio
+import base64
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
 
+from infra.metrics import Metrics
+from infra.sound_file import SoundFile
 from schemas.events import Failed, Transcript
-from schemas.media import Segment, SpeechOptions
+from schemas.media import PCM16_RATE_HZ, AudioFormat, Segment, SpeechOptions
 from tests.pipeline.conftest import Gateway
 from tests.pipeline.models import CASCADE, DRAWS, MODEL
 from tests.pipeline.samples import MP4, PNG, WAV
-from tests.pipeline.scripted import Run
+from tests.pipeline.scripted import Run, Script
+from tests.sounds import FRAME_SAMPLES, excess, heard
 from tests.waiting import until
+from workers.decode_speech import SpeechMaker
+from workers.decode_step import Product
+from workers.engines.sim_decoder import TONE_S, SimSpeaker
 
 HEARD = Transcript(
     0,
@@ -25,10 +34,24 @@ HEARD = Transcript(
 )
 
 
-async def sentences(run: Run) -> None:
-    for text in run.decode.text.split(". "):
-        await run.made(text.encode(), text)
-    await run.finish(0)
+@pytest.fixture
+def speaker() -> Iterator[SpeechMaker]:
+    with ThreadPoolExecutor(1) as thread:
+        yield SpeechMaker({"tiny-cascade/audio": SimSpeaker(("heart", "sky"), sentence_s=0)}, thread, Metrics())
+
+
+def spoken(speaker: SpeechMaker, third: asyncio.Event | None = None) -> Script:
+    """As the sim engine speaks: TONE_S a sentence, at the speed asked for. The third one waits for the event."""
+
+    async def decoder(run: Run) -> None:
+        async for step in speaker.make(run.decode, 0):
+            if isinstance(step, Product):
+                await run.made(step.data, step.text)
+                if third is not None and step.text.startswith("Two"):
+                    await third.wait()
+        await run.finish(0)
+
+    return decoder
 
 
 def hears(gateway: Gateway, heard: Transcript = HEARD) -> Any:
@@ -40,13 +63,14 @@ def hears(gateway: Gateway, heard: Transcript = HEARD) -> Any:
     return encoder
 
 
-async def test_speech_is_the_sound_itself(gateway: Gateway) -> None:
-    speech = await gateway.client().audio.speech.create(model=CASCADE.id, voice="sky", input="Hi.", speed=1.5)
-    assert speech.content == b"Hi." * 2
+async def test_speech_is_the_sound_itself(gateway: Gateway, speaker: SpeechMaker) -> None:
+    gateway.pool.decoder = spoken(speaker)
+    speech = await gateway.client().audio.speech.create(model=CASCADE.id, voice="sky", input="Hi.", speed=0.5)
     assert speech.response.headers["content-type"] == "audio/mpeg"
+    assert 0 <= excess(speech.content, "mp3", int(TONE_S / 0.5 * PCM16_RATE_HZ)) <= FRAME_SAMPLES["mp3"]
     (job,) = gateway.pool.decode_jobs
     assert (job.decoder, job.text) == ("tiny-cascade/audio", "Hi.")
-    assert job.options == SpeechOptions("sky", "mp3", 1.5)
+    assert job.options == SpeechOptions("sky", "pcm16", 0.5, chunked=True)
     assert job.head.model == MODEL
     assert [topic for topic, _, _ in gateway.pool.sent] == ["decode.audio"]
 
@@ -55,13 +79,14 @@ async def test_speech_is_the_sound_itself(gateway: Gateway) -> None:
     ("form", "options", "media_type"),
     [
         ("wav", SpeechOptions(format="wav"), "audio/wav"),
-        ("opus", SpeechOptions(format="opus"), "audio/ogg"),
         ("flac", SpeechOptions(format="flac"), "audio/flac"),
-        ("aac", SpeechOptions(format="aac"), "audio/aac"),
+        ("mp3", SpeechOptions(format="pcm16", chunked=True), "audio/mpeg"),
+        ("opus", SpeechOptions(format="pcm16", chunked=True), "audio/ogg"),
+        ("aac", SpeechOptions(format="pcm16", chunked=True), "audio/aac"),
         ("pcm", SpeechOptions(format="pcm16", chunked=True), "audio/pcm"),
     ],
 )
-async def test_each_format_has_its_type_and_only_pcm_comes_in_pieces(
+async def test_each_format_has_its_type_and_comes_in_pieces_if_its_header_does_not_tell_the_length(
     gateway: Gateway, form: Any, options: SpeechOptions, media_type: str
 ) -> None:
     speech = await gateway.client().audio.speech.create(
@@ -71,38 +96,42 @@ async def test_each_format_has_its_type_and_only_pcm_comes_in_pieces(
     assert gateway.pool.decode_jobs[0].options == options
 
 
-async def test_a_streamed_body_plays_while_later_sentences_are_still_spoken(gateway: Gateway) -> None:
+FORMS: list[tuple[str, AudioFormat]] = [("mp3", "mp3"), ("opus", "opus"), ("aac", "aac"), ("pcm", "pcm16")]
+THREE = "One is here. Two is here. Three is here."
+
+
+@pytest.mark.parametrize(("form", "audio_format"), FORMS)
+async def test_a_streamed_body_plays_while_later_sentences_are_still_spoken(
+    gateway: Gateway, speaker: SpeechMaker, form: Any, audio_format: AudioFormat
+) -> None:
     go = asyncio.Event()
-
-    async def decoder(run: Run) -> None:
-        await run.made(b"one", "One.")
-        await go.wait()
-        await run.made(b"two", "Two.")
-        await run.finish(0)
-
-    gateway.pool.decoder = decoder
+    gateway.pool.decoder = spoken(speaker, third=go)
     async with gateway.client().audio.speech.with_streaming_response.create(
-        model=CASCADE.id, voice="heart", input="One. Two.", response_format="pcm"
+        model=CASCADE.id, voice="heart", input=THREE, response_format=form
     ) as response:
         pieces = response.iter_bytes()
-        assert await anext(pieces) == b"one"
+        early = b""
+        while not early or len(heard(early, audio_format)) < TONE_S * PCM16_RATE_HZ:
+            early += await anext(pieces)
         go.set()
-        assert [piece async for piece in pieces] == [b"two"]
+        whole = early + b"".join([piece async for piece in pieces])
+    assert 0 <= excess(whole, audio_format, int(3 * TONE_S * PCM16_RATE_HZ)) <= FRAME_SAMPLES[audio_format]
 
 
-async def test_speech_as_events(gateway: Gateway) -> None:
-    gateway.pool.decoder = sentences
-    body = {
-        "model": CASCADE.id,
-        "voice": "heart",
-        "input": "One. Two",
-        "response_format": "pcm",
-        "stream_format": "sse",
-    }
+@pytest.mark.parametrize(("form", "audio_format"), FORMS)
+async def test_speech_as_events_is_the_same_file(
+    gateway: Gateway, speaker: SpeechMaker, form: str, audio_format: AudioFormat
+) -> None:
+    gateway.pool.decoder = spoken(speaker)
+    body = {"model": CASCADE.id, "voice": "heart", "input": THREE, "response_format": form}
     async with gateway.http() as client:
-        response = await client.post("/v1/audio/speech", json=body)
+        raw = await client.post("/v1/audio/speech", json=body)
+        response = await client.post("/v1/audio/speech", json=body | {"stream_format": "sse"})
     events = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
-    assert [event["type"] for event in events] == ["speech.audio.delta", "speech.audio.delta", "speech.audio.done"]
+    assert b"".join(base64.b64decode(event.get("audio", "")) for event in events) == raw.content
+    types = [event["type"] for event in events]
+    assert types == ["speech.audio.delta"] * (len(types) - 1) + ["speech.audio.done"]
+    assert len(types) >= 4
     assert response.headers["content-type"].startswith("text/event-stream")
 
 
@@ -122,29 +151,42 @@ async def test_speech_that_fails_before_its_first_sound_has_its_real_status(gate
         await gateway.client().audio.speech.create(model=CASCADE.id, voice="heart", input="...")
 
 
-async def test_speech_that_fails_later_is_no_complete_body(gateway: Gateway) -> None:
+@pytest.mark.parametrize("form", ["mp3", "pcm"])
+async def test_speech_that_fails_later_is_no_complete_body(gateway: Gateway, form: Any) -> None:
     async def decoder(run: Run) -> None:
-        await run.made(b"one", "One.")
+        await run.made(b"some" * 6_000, "One.")
         await run.fail("engine_died", "gone")
 
     gateway.pool.decoder = decoder
     with pytest.raises(openai.APIConnectionError):
         await gateway.client().audio.speech.create(
-            model=CASCADE.id, voice="heart", input="One. Two.", response_format="pcm"
+            model=CASCADE.id, voice="heart", input="One. Two.", response_format=form
         )
+    body = {"model": CASCADE.id, "voice": "heart", "input": "x", "response_format": form, "stream_format": "sse"}
+    async with gateway.http() as client:
+        events = (await client.post("/v1/audio/speech", json=body)).text.strip().split("\n\n")
+    assert "speech.audio.delta" in events[0]
+    assert json.loads(events[-1].partition("data: ")[2])["error"]["code"] == "engine_died"
 
 
-async def test_who_stops_listening_stops_the_speaker(gateway: Gateway) -> None:
+@pytest.mark.parametrize("form", ["mp3", "pcm"])
+async def test_who_stops_listening_stops_the_speaker_and_frees_the_encoder(
+    gateway: Gateway, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[SoundFile] = []
+    monkeypatch.setattr(SoundFile, "close", lambda one: freed.append(one))  # binds, unlike the builtin
+
     async def decoder(run: Run) -> None:
-        await run.made(b"one", "One.")
+        await run.made(b"some" * 6_000, "One.")
         await run.cancelled()
 
     gateway.pool.decoder = decoder
     async with gateway.client().audio.speech.with_streaming_response.create(
-        model=CASCADE.id, voice="heart", input="One. Two.", response_format="pcm"
+        model=CASCADE.id, voice="heart", input="One. Two.", response_format=form
     ) as response:
         await anext(response.iter_bytes())
     await until(lambda: gateway.pool.decoding[0].was_cancelled, within_s=1.0)
+    await until(lambda: len(freed) == (form == "mp3"), within_s=1.0)
 
 
 @pytest.mark.parametrize(

@@ -170,16 +170,21 @@ async def test_n_pictures_are_n_choices_of_one_request(gateway: Gateway) -> None
     assert len(gateway.pool.jobs) == 1
 
 
-async def test_fewer_pictures_than_asked_for_are_a_failure(gateway: Gateway) -> None:
+async def test_fewer_pictures_than_asked_for_are_the_prompts_fault(gateway: Gateway) -> None:
     client = gateway.client()
-    with pytest.raises(openai.InternalServerError, match="no picture") as raised:
+    with pytest.raises(openai.BadRequestError, match="no picture") as raised:
         await client.images.generate(model=DRAWS.id, prompt="x")
-    assert raised.value.code == "decoder_failed"
-    with pytest.raises(openai.InternalServerError, match="0 of 2 pictures"):
+    assert (raised.value.code, raised.value.param, raised.value.type) == (
+        "not_drawn",
+        "prompt",
+        "invalid_request_error",
+    )
+    with pytest.raises(openai.BadRequestError, match="0 of 2 pictures"):
         await client.images.generate(model=DRAWS.id, prompt="x", n=2)
-    with pytest.raises(openai.APIError, match="no picture"):
+    with pytest.raises(openai.APIError, match="no picture") as streamed:
         async for _ in await client.images.generate(model=DRAWS.id, prompt="x", stream=True):
             pass
+    assert streamed.value.code == "not_drawn"
 
 
 async def test_generated_images_stream_as_they_are_completed(gateway: Gateway) -> None:

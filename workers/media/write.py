@@ -1,33 +1,24 @@
 """What a model drew or spoke, as files. The same pixels or samples give the same bytes."""
 
 import io
+from contextlib import closing
 from fractions import Fraction
-from typing import cast
 
 import av
 import numpy as np
 from av.audio.frame import AudioFrame
-from av.audio.stream import AudioStream
-from av.codec.context import Flags
 from numpy.typing import NDArray
 from PIL import Image
 
-from schemas.media import AudioFormat, ImageOptions
+from infra.sound_file import MEDIA_TYPES, SoundFile
+from schemas.media import PCM16_RATE_HZ, AudioFormat, ImageOptions
 
-PCM16_RATE = 24_000
 # Encoders take these rates only; other sound is resampled to the next one above, or to the last.
 _RATES: dict[AudioFormat, tuple[int, ...]] = {
     "mp3": (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000),
     "opus": (8_000, 12_000, 16_000, 24_000, 48_000),
     "aac": (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 64_000, 88_200, 96_000),
-    "pcm16": (PCM16_RATE,),
-}
-_CONTAINERS: dict[AudioFormat, tuple[str, str, str, str]] = {  # container, codec, sample format, media type
-    "wav": ("wav", "pcm_s16le", "s16", "audio/wav"),
-    "mp3": ("mp3", "libmp3lame", "fltp", "audio/mpeg"),
-    "flac": ("flac", "flac", "s16", "audio/flac"),
-    "opus": ("ogg", "libopus", "flt", "audio/ogg"),
-    "aac": ("adts", "aac", "fltp", "audio/aac"),
+    "pcm16": (PCM16_RATE_HZ,),
 }
 
 
@@ -47,25 +38,18 @@ def picture(rgb: NDArray[np.uint8], options: ImageOptions) -> tuple[bytes, str]:
 def sound(pcm: NDArray[np.float32], sample_rate: int, format: AudioFormat) -> tuple[bytes, str]:
     """The file and its media type. `pcm`: mono, -1..1; what is beyond is clipped.
 
-    Lossy formats begin and end with a fraction of a frame of silence: players cut it off again, except in aac, whose
-    stream has no place to say how much there is (21 ms of 48 kHz in front).
+    aac's stream has no place to say how much silence the encoder put in front: 21 ms of 48 kHz.
     """
     mono = np.clip(np.nan_to_num(pcm), -1, 1).astype(np.float32)
     mono, sample_rate = _at_a_rate_of(format, mono, sample_rate)
     if format == "pcm16":
-        return np.round(mono * 32767).astype("<i2").tobytes(), "audio/pcm"
-    container, codec, sample_format, media_type = _CONTAINERS[format]
-    file = io.BytesIO()
-    # Without bitexact, muxers write their version and random stream numbers.
-    with av.open(file, "w", format=container, options={"fflags": "+bitexact"}) as output:
-        stream = cast("AudioStream", output.add_stream(codec, rate=sample_rate, layout="mono"))
-        stream.codec_context.format = sample_format
-        stream.codec_context.flags |= Flags.bitexact
-        output.start_encoding()  # a file of no sound has a header too
+        return np.round(mono * 32767).astype("<i2").tobytes(), MEDIA_TYPES[format]
+    data = io.BytesIO()
+    with closing(SoundFile(data, format, sample_rate)) as file:
         if len(mono):
-            output.mux(stream.encode(_frame(mono, sample_rate)))
-        output.mux(stream.encode(None))
-    return file.getvalue(), media_type
+            file.add(_frame(mono, sample_rate))
+        file.end()
+    return data.getvalue(), MEDIA_TYPES[format]
 
 
 def _at_a_rate_of(format: AudioFormat, mono: NDArray[np.float32], rate: int) -> tuple[NDArray[np.float32], int]:

@@ -2,41 +2,16 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
 from gateway.answer import Streamed
 from gateway.reply import Chunks, ReplyHead
-from infra.subscription import Followed
 from schemas.errors import TriptychError
-from schemas.events import Event, Failed, Finished, Token, Usage
+from schemas.events import Failed, Finished, Token, Usage
+from tests.unit.gateway.client import Client, followed
 
 HEAD = ReplyHead("chatcmpl-1", 1_700_000_000, "tiny")
-
-
-class Client:
-    """The other end; while it is `stuck`, a send does not return."""
-
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-        self.stuck = False
-
-    async def send(self, message: Any) -> None:
-        if self.stuck:
-            await asyncio.Event().wait()
-        self.written.append(message)
-
-    @property
-    def body(self) -> str:
-        return b"".join(one.get("body", b"") for one in self.written).decode()
-
-
-def followed(*events: Event) -> Followed:
-    one = Followed("m", "chatcmpl-1", 0, on_room=lambda _: None, on_close=lambda _: None)
-    if events:
-        one.feed(events)
-    return one
 
 
 def streamed(client: Client) -> Streamed:
