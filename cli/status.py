@@ -1,7 +1,7 @@
-"""`triptych status`: what runs, and who owns which partition."""
+"""`triptych status`: what runs, who owns which partition, and who works in which pool."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from cli.local.state import StackState
 from infra import redis_client
 from infra.clock import Clock
 from infra.leases import RedisLeases
+from infra.pool_members import RedisPoolMembers
 from infra.ports import PoolView
 from infra.settings import Settings
 from schemas.manifest import Manifest
+from topics import names
 
 
 def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Clock, console: Console) -> bool:
@@ -32,8 +34,12 @@ def show(settings: Settings, home: Path, models: Sequence[Manifest], clock: Cloc
     else:
         console.print(f"no local stack in {home}; asking the configured services", style="dim", highlight=False)
     settings, url = state.applied(settings, home), state.gateway_url(settings, home)
-    for manifest in {one.pool: one for one in models}.values():
-        console.print(pool(manifest, asyncio.run(view(settings, manifest)), clock.now()))
+    llms, needed = list({one.pool: one for one in models}.values()), names.media_pools(models)
+    views, members = asyncio.run(look(settings, llms, needed))
+    for llm, seen in zip(llms, views, strict=True):
+        console.print(pool(llm, seen, clock.now()))
+    if needed:
+        console.print(media_pools(dict(zip(needed, members, strict=True))))
     status, body = GatewayClient(url).get("/readyz")
     console.print(f"gateway {url}: {'ready' if status == 200 else 'not ready'}  {body.decode()}", markup=False)
     return status == 200
@@ -47,11 +53,14 @@ def parts(running: StackState) -> Table:
     return rows
 
 
-async def view(settings: Settings, manifest: Manifest) -> PoolView:
-    """Who serves a model now."""
+async def look(
+    settings: Settings, llms: Sequence[Manifest], pools: Sequence[str]
+) -> tuple[list[PoolView], list[Collection[str]]]:
+    """Who serves each of these LLMs now, and who works in each of the pools of encoders and decoders."""
     async with aclosing(redis_client.connect(settings.redis, max_connections=1)) as client:
         try:
-            return await RedisLeases(client, manifest.pool).view(manifest.partitions)
+            views = [await RedisLeases(client, one.pool).view(one.partitions) for one in llms]
+            return views, await RedisPoolMembers(client).look(pools)
         except ConnectionError as error:
             raise CommandFailed(f"Redis at {settings.redis}: {error}") from None
 
@@ -72,4 +81,12 @@ def pool(manifest: Manifest, seen: PoolView, now: float) -> Table:
             f"{beat.tokens_per_s:.1f}",
             f"{max(0.0, now - beat.at):.1f} s ago",
         )
+    return rows
+
+
+def media_pools(seen: Mapping[str, Collection[str]]) -> Table:
+    """One row a pool of encoders or decoders."""
+    rows = Table("pool", "workers", "who", title="encoders and decoders", title_justify="left")
+    for name, workers in seen.items():
+        rows.add_row(name, str(len(workers)), " ".join(sorted(workers)) or "nobody works here")
     return rows
