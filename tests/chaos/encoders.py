@@ -21,7 +21,7 @@ from schemas.jobs import EncodeJob, GenerateJob, Head, Sampling
 from schemas.media import Room, Slot
 from schemas.refs import BlobRef, payload_ref
 from tests.chaos.pool_processes import PoolProcesses, running, settings_for
-from tests.contracts.bus_worlds import read_all
+from tests.contracts.topics_behind import read_all
 from tests.services import S3
 from tests.waiting import until
 from topics import names

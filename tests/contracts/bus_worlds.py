@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from infra.clock import SystemClock
 from infra.memory_blobs import MemoryBlobs
 from infra.memory_leases import MemoryLeases
 from infra.metrics import Metrics
 from infra.settings import Settings
-from schemas.codec import decode_letter
-from schemas.jobs import DeadLetter, GenerateJob, Head, Sampling
+from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.manifest import Limits, Manifest, Source
 from schemas.signals import Beat
-from tests import raw_batches
+from tests.contracts.topics_behind import KafkaTopic, MemoryTopic, TopicBehind
 from topics import admin, names
 from topics.bus import Delivery, Producer
 from topics.dead_letters import DeadLetters
@@ -51,6 +49,7 @@ class World:
         self.blobs = MemoryBlobs()
         self.leases = MemoryLeases(self.clock)
         self.producer: Producer
+        self.behind: TopicBehind
         self._parts = parts
         self._new_reader = new_reader
 
@@ -67,17 +66,6 @@ class World:
             worker, self._new_reader(), self.leases, opener or default, lambda: Beat("", 0, 0.0, slots=8), self.clock
         )
 
-    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
-        """Store these as another client would."""
-        raise NotImplementedError
-
-    async def letters(self) -> list[DeadLetter]:
-        """Those about this world's topic, in order."""
-        raise NotImplementedError
-
-    async def committed(self, partition: int) -> int | None:
-        raise NotImplementedError
-
 
 class MemoryWorld(World):
     def __init__(self, parts: AsyncExitStack) -> None:
@@ -85,17 +73,7 @@ class MemoryWorld(World):
         self.bus = MemoryBus({names.generate(model): PARTITIONS, names.DEAD_LETTERS: 1})
         super().__init__(model, parts, lambda: MemoryReader(self.bus, self.topic, self.group))
         self.producer = MemoryProducer(self.bus, self.blobs, self.clock)
-
-    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
-        for key, value, headers in rows:
-            named = [(name.decode(errors="backslashreplace"), content or b"") for name, content in headers]
-            self.bus.append(self.topic, partition, value, key=key, headers=named)
-
-    async def letters(self) -> list[DeadLetter]:
-        return [decode_letter(one.value or b"") for one in self.bus.log(names.DEAD_LETTERS, 0)]
-
-    async def committed(self, partition: int) -> int | None:
-        return self.bus.committed(self.group, self.topic, partition)
+        self.behind = MemoryTopic(self.bus, self.topic, self.group)
 
 
 class KafkaWorld(World):
@@ -105,41 +83,10 @@ class KafkaWorld(World):
         )
         self.bootstrap = bootstrap
         self.producer = KafkaProducer(bootstrap, self.blobs)
+        self.behind = KafkaTopic(bootstrap, self.topic, self.group)
 
     def manifest(self, partitions: int = PARTITIONS) -> Manifest:
         return Manifest(self.model, Source("hf"), Limits(512), partitions=partitions)
-
-    async def raw(self, partition: int, rows: list[raw_batches.Row], codec: str = "none") -> None:
-        await raw_batches.produce(self.bootstrap, self.topic, partition, raw_batches.batch(rows, codec))
-
-    async def letters(self) -> list[DeadLetter]:
-        values = await read_all(self.bootstrap, names.DEAD_LETTERS, 0)
-        return [letter for one in values if (letter := decode_letter(one)).topic == self.topic]
-
-    async def committed(self, partition: int) -> int | None:
-        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False)
-        await client.start()
-        try:
-            offset: int | None = await client.committed(TopicPartition(self.topic, partition))
-            return offset
-        finally:
-            await client.stop()
-
-
-async def read_all(bootstrap: str, topic: str, partition: int) -> list[bytes]:
-    """The values of everything that is in a partition now."""
-    client = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20)
-    tp, values = TopicPartition(topic, partition), list[bytes]()
-    await client.start()
-    try:
-        client.assign([tp])
-        end = (await client.end_offsets([tp]))[tp]
-        async with asyncio.timeout(20):
-            while await client.position(tp) < end:
-                values += [one.value for one in (await client.getmany(tp, timeout_ms=200)).get(tp, [])]
-        return values
-    finally:
-        await client.stop()
 
 
 @asynccontextmanager

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from infra.clock import SystemClock
 from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
 from infra.settings import Settings
-from schemas.codec import decode_letter
-from schemas.jobs import DeadLetter, DecodeJob, Head
+from schemas.jobs import DecodeJob, Head
 from schemas.media import SpeechOptions
-from tests import raw_batches
-from tests.contracts.bus_worlds import read_all
+from tests.contracts.topics_behind import KafkaTopic, MemoryTopic, TopicBehind
 from tests.waiting import until
 from topics import admin, names
 from topics.bus import Producer
@@ -81,6 +78,7 @@ class World:
         self.clock = SystemClock()
         self.blobs = MemoryBlobs()
         self.producer: Producer
+        self.behind: TopicBehind
         self._parts = parts
 
     async def member(self, bench: Bench, most: int = 8) -> Pool:
@@ -96,21 +94,11 @@ class World:
 
     async def has_committed(self, partition: int, offset: int, within_s: float = 10.0) -> None:
         async def so() -> bool:
-            return await self.committed(partition) == offset
+            return await self.behind.committed(partition) == offset
 
         await until(so, within_s)
 
     def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> Pool:
-        raise NotImplementedError
-
-    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
-        """Store these as another client would."""
-        raise NotImplementedError
-
-    async def letters(self) -> list[DeadLetter]:
-        raise NotImplementedError
-
-    async def committed(self, partition: int) -> int | None:
         raise NotImplementedError
 
 
@@ -119,20 +107,10 @@ class MemoryWorld(World):
         super().__init__("decode.audio", parts)
         self.bus = MemoryBus({self.topic: PARTITIONS, names.DEAD_LETTERS: 1})
         self.producer = MemoryProducer(self.bus, self.blobs, self.clock)
+        self.behind = MemoryTopic(self.bus, topic=self.topic, group=self.topic)
 
     def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> Pool:
         return MemoryPool(self.bus, self.topic, opener, bench, most)
-
-    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
-        for key, value, headers in rows:
-            named = [(name.decode(errors="backslashreplace"), content or b"") for name, content in headers]
-            self.bus.append(self.topic, partition, value, key=key, headers=named)
-
-    async def letters(self) -> list[DeadLetter]:
-        return [decode_letter(one.value or b"") for one in self.bus.log(names.DEAD_LETTERS, 0)]
-
-    async def committed(self, partition: int) -> int | None:
-        return self.bus.committed(self.topic, self.topic, partition)
 
 
 class KafkaWorld(World):
@@ -140,25 +118,10 @@ class KafkaWorld(World):
         super().__init__(f"decode.audio.{uuid.uuid4().hex[:10]}", parts)
         self.bootstrap = bootstrap
         self.producer = KafkaProducer(bootstrap, self.blobs)
+        self.behind = KafkaTopic(bootstrap, topic=self.topic, group=self.topic)
 
     def _member(self, opener: Opener[DecodeJob], bench: Bench, most: int) -> GroupPool[DecodeJob]:
         return GroupPool(self.bootstrap, self.topic, opener, bench, most, self.clock)
-
-    async def raw(self, partition: int, rows: list[raw_batches.Row]) -> None:
-        await raw_batches.produce(self.bootstrap, self.topic, partition, raw_batches.batch(rows))
-
-    async def letters(self) -> list[DeadLetter]:
-        values = await read_all(self.bootstrap, names.DEAD_LETTERS, 0)
-        return [letter for one in values if (letter := decode_letter(one)).topic == self.topic]
-
-    async def committed(self, partition: int) -> int | None:
-        client = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.topic, enable_auto_commit=False)
-        await client.start()
-        try:
-            offset: int | None = await client.committed(TopicPartition(self.topic, partition))
-            return offset
-        finally:
-            await client.stop()
 
 
 async def create(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:

@@ -133,7 +133,7 @@ async def test_only_the_finished_prefix_is_committed_and_a_new_owner_goes_on_fro
 
 
 async def _is(world: World, offset: int) -> bool:
-    return await world.committed(0) == offset
+    return await world.behind.committed(0) == offset
 
 
 async def test_jobs_finished_just_before_the_close_are_committed(world: World) -> None:
@@ -147,7 +147,7 @@ async def test_jobs_finished_just_before_the_close_are_committed(world: World) -
     for one in got:
         consumer.done(one)
     await consumer.close()
-    assert await world.committed(0) == 2
+    assert await world.behind.committed(0) == 2
 
 
 BROKEN = [
@@ -165,11 +165,11 @@ async def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_partition_mo
     world: World, value: bytes | None, reason: str
 ) -> None:
     await send(world, "before")
-    await world.raw(0, [(b"key", value, [(b"h", b"v"), (b"null", None)])])
+    await world.behind.raw(0, [(b"key", value, [(b"h", b"v"), (b"null", None)])])
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(2)] == ["before", "after"]
-    (letter,) = await world.letters()
+    (letter,) = await world.behind.letters()
     assert (letter.topic, letter.partition, letter.offset, letter.reason) == (world.topic, 0, 1, reason)
     assert (letter.key, letter.value, letter.headers) == (b"key", value, [("h", b"v"), ("null", b"")])
     assert letter.detail
@@ -178,20 +178,20 @@ async def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_partition_mo
 
 
 async def test_a_bad_record_at_the_end_is_committed_past_as_well(world: World) -> None:
-    await world.raw(0, [(None, b"\xc1", [])])
+    await world.behind.raw(0, [(None, b"\xc1", [])])
     consumer = await world.consumer()
     await Sink(consumer).nothing_more(takes=10)
     await until(lambda: _is(world, 1))
-    assert len(await world.letters()) == 1
+    assert len(await world.behind.letters()) == 1
 
 
 async def test_a_letter_that_would_be_too_big_keeps_its_value_in_the_object_store(world: World) -> None:
     value = b"\xc1" * (names.MAX_MESSAGE_BYTES - 10)  # fits a record, but not a letter around it
-    await world.raw(0, [(None, value, [])])
+    await world.behind.raw(0, [(None, value, [])])
     await send(world, "after")
     sink = Sink(await world.consumer())
     await sink.until(1)
-    (letter,) = await world.letters()
+    (letter,) = await world.behind.letters()
     assert letter.value is None and letter.value_ref is not None
     assert await world.blobs.get(letter.value_ref) == value
     sink.done()
@@ -204,11 +204,11 @@ async def test_a_claim_check_that_cannot_be_redeemed_becomes_a_dead_letter(world
     other = payload_ref(encode(job("other")))
     world.blobs._objects[other.key] = encode(job("forged"))  # what a store must never do, and a digest catches
     for ref in (gone, payload_ref(nested), other):
-        await world.raw(0, [(None, encode(Offloaded(ref)), [])])
+        await world.behind.raw(0, [(None, encode(Offloaded(ref)), [])])
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
-    letters = await world.letters()
+    letters = await world.behind.letters()
     assert [one.reason for one in letters] == ["undecodable"] * 3
     assert ["is gone" in letters[0].detail, "another reference" in letters[1].detail] == [True, True]
     assert "is not what was put there" in letters[2].detail
@@ -240,7 +240,7 @@ async def test_an_outage_of_the_object_store_neither_loses_a_job_nor_makes_a_dea
             assert await sink.consumer.take(4) == []
     opener.away = False
     assert [id_of(one) for one in await sink.until(2)] == ["big", "after"]
-    assert await world.letters() == []
+    assert await world.behind.letters() == []
     sink.done()
 
 
@@ -302,7 +302,7 @@ async def test_a_restart_under_the_same_name_fences_the_old_life_and_takes_over_
     old.done(got[0])  # too late to matter: the new life has it
     await old.close()
     await asyncio.sleep(0.3)  # a commit's time
-    assert await world.committed(0) == 0
+    assert await world.behind.committed(0) == 0
     sink.done()
     await until(lambda: _is(world, 1))
 
@@ -338,7 +338,7 @@ async def test_a_delivery_of_a_lost_tenure_does_not_move_the_commit(world: World
     assert again[0].at == got[0].at
     consumer.done(got[0])
     await asyncio.sleep(0.6)  # two commits' time
-    assert await world.committed(0) in (0, None)
+    assert await world.behind.committed(0) in (0, None)
     consumer.done(again[0])
     await until(lambda: _is(world, 1))
     await consumer.close()

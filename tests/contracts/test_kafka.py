@@ -43,12 +43,12 @@ async def ids(sink: Sink, count: int) -> list[str]:
 
 
 async def is_committed(world: KafkaWorld, partition: int, offset: int) -> bool:
-    return await world.committed(partition) == offset
+    return await world.behind.committed(partition) == offset
 
 
 @pytest.mark.parametrize("codec", raw_batches.CODECS)
 async def test_batches_of_every_compression_are_read(world: KafkaWorld, codec: str) -> None:
-    await world.raw(0, [row(f"r{number}") for number in range(20)], codec)
+    await world.behind.raw(0, [row(f"r{number}") for number in range(20)], codec)
     sink = Sink(await world.consumer())
     assert await ids(sink, 20) == [f"r{number}" for number in range(20)]
     sink.done()
@@ -58,10 +58,10 @@ async def test_batches_of_every_compression_are_read(world: KafkaWorld, codec: s
 async def test_a_header_name_that_is_no_utf8_costs_only_its_own_record(world: KafkaWorld, codec: str) -> None:
     """The client raises below every handler, loses what it had drained of other partitions, and reads it again."""
     for partition in range(1, PARTITIONS):
-        await world.raw(partition, [row(f"p{partition}-{number}") for number in range(3)], codec)
+        await world.behind.raw(partition, [row(f"p{partition}-{number}") for number in range(3)], codec)
     bad = row("bad", (b"fine", b"1"), (b"\xff\xfe", b"2"))
-    await world.raw(0, [row("b0"), row("b1"), bad, row("b3"), row("b4")], codec)
-    await world.raw(0, [row("next batch")], codec)
+    await world.behind.raw(0, [row("b0"), row("b1"), bad, row("b3"), row("b4")], codec)
+    await world.behind.raw(0, [row("next batch")], codec)
     sink = Sink(await world.consumer())
     got = await ids(sink, 14)
     assert [one for one in got if not one.startswith("p")] == ["b0", "b1", "b3", "b4", "next batch"]
@@ -69,7 +69,7 @@ async def test_a_header_name_that_is_no_utf8_costs_only_its_own_record(world: Ka
         of_partition = [f"p{partition}-{number}" for number in range(3)]
         assert [one for one in got if one.startswith(f"p{partition}")] == of_partition
     await sink.nothing_more()
-    (letter,) = await world.letters()
+    (letter,) = await world.behind.letters()
     assert (letter.reason, letter.partition, letter.offset, letter.key) == ("unreadable", 0, 2, b"bad")
     assert letter.value == bad[1] and letter.headers == [("fine", b"1"), ("\\xff\\xfe", b"2")]
     assert "not UTF-8" in letter.detail
@@ -80,12 +80,12 @@ async def test_a_header_name_that_is_no_utf8_costs_only_its_own_record(world: Ka
 async def test_bad_header_names_in_all_partitions_at_once_are_got_past(world: KafkaWorld) -> None:
     for partition in range(PARTITIONS):
         for number in range(3):
-            await world.raw(partition, [row("bad", (b"\xff", b""))])
-            await world.raw(partition, [row(f"p{partition}-{number}")])
+            await world.behind.raw(partition, [row("bad", (b"\xff", b""))])
+            await world.behind.raw(partition, [row(f"p{partition}-{number}")])
     sink = Sink(await world.consumer())
     assert len(await ids(sink, PARTITIONS * 3)) == PARTITIONS * 3
     await sink.nothing_more()
-    assert len(await world.letters()) == PARTITIONS * 3
+    assert len(await world.behind.letters()) == PARTITIONS * 3
     sink.done()
     for partition in range(PARTITIONS):
         await until(lambda partition=partition: is_committed(world, partition, 6))
@@ -94,7 +94,7 @@ async def test_bad_header_names_in_all_partitions_at_once_are_got_past(world: Ka
 async def test_a_bad_record_that_comes_while_others_are_under_way_does_not_repeat_them(world: KafkaWorld) -> None:
     sink = Sink(await world.consumer())
     for number in range(10):
-        await world.raw(0, [row(f"a{number}"), row("bad", (b"\xff", b""))])
+        await world.behind.raw(0, [row(f"a{number}"), row("bad", (b"\xff", b""))])
         await world.producer.send(world.topic, job(f"b{number}"), partition=1)
         await sink.until(2 * number + 2)
     assert sorted(id_of(one) for one in sink.got) == sorted([f"{x}{n}" for x in "ab" for n in range(10)])
@@ -111,12 +111,12 @@ async def test_nothing_is_lost_when_the_broker_fails_in_the_middle_of_a_salvage(
         if not failures:
             return await salvage(bootstrap, topic, positions)
         for partition in (0, 1, 3):
-            await world.raw(partition, [row(f"p{partition} again")])
+            await world.behind.raw(partition, [row(f"p{partition} again")])
         raise failures.pop()
 
     monkeypatch.setattr(kafka_reader, "salvage", unlucky)
     for partition in range(PARTITIONS):
-        await world.raw(partition, [row(f"p{partition}"), *[row("bad", (b"\xff", b""))] * (partition == 2)])
+        await world.behind.raw(partition, [row(f"p{partition}"), *[row("bad", (b"\xff", b""))] * (partition == 2)])
     sink = Sink(await world.consumer())
     got = await ids(sink, PARTITIONS + 6)
     assert {f"p{partition}" for partition in range(PARTITIONS)} <= set(got)
@@ -250,10 +250,10 @@ async def test_a_client_does_not_make_the_topic_that_it_misses(world: KafkaWorld
 
 
 async def test_a_letter_whose_headers_alone_are_too_big_says_that_they_are_left_out(world: KafkaWorld) -> None:
-    await world.raw(0, [(b"k", b"\xc1", [(b"h", b"x" * names.MAX_MESSAGE_BYTES)])])
+    await world.behind.raw(0, [(b"k", b"\xc1", [(b"h", b"x" * names.MAX_MESSAGE_BYTES)])])
     await Sink(await world.consumer()).nothing_more(takes=5)
     await until(lambda: is_committed(world, 0, 1))
-    (letter,) = await world.letters()
+    (letter,) = await world.behind.letters()
     assert letter.headers == [] and "left out" in letter.detail
     assert letter.value_ref is not None and await world.blobs.get(letter.value_ref) == b"\xc1"
 
@@ -264,7 +264,7 @@ async def test_a_message_just_at_the_limit_is_sent_as_it_is(world: KafkaWorld) -
     full = msgspec.structs.replace(letter, value=b"x" * room)
     assert len(encode(full)) <= names.MAX_MESSAGE_BYTES
     await world.producer.send(names.DEAD_LETTERS, full, headers=[("h", b"x" * 1_000)])
-    assert full in await world.letters()
+    assert full in await world.behind.letters()
 
 
 async def test_pings_answer_within_their_time(kafka: str, unused_tcp_port: int) -> None:

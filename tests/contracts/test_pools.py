@@ -106,12 +106,12 @@ async def test_a_bug_on_one_job_ends_that_request_and_nothing_else(world: World)
 async def test_records_that_are_no_jobs_become_dead_letters_and_the_rest_is_done(world: World) -> None:
     bench = Bench()
     await world.send("before", 0)
-    await world.raw(0, [(None, b"\x00 no job", []), (None, None, [(b"why", None)])])
+    await world.behind.raw(0, [(None, b"\x00 no job", []), (None, None, [(b"why", None)])])
     await world.send("after", 0)
     await world.member(bench)
     await bench.has_done("before", "after")
     await world.has_committed(0, 4)
-    assert sorted(one.reason for one in await world.letters()) == ["empty", "undecodable"]
+    assert sorted(one.reason for one in await world.behind.letters()) == ["empty", "undecodable"]
 
 
 async def test_a_closed_member_leaves_its_unfinished_jobs_to_the_next(world: World) -> None:
@@ -147,15 +147,15 @@ async def test_headers_that_are_no_text_neither_lose_nor_stop_anything(real: Kaf
     bench = Bench()
     await real.send("a", 0)
     await real.send("b", 1)
-    await real.raw(0, [(None, b"x", [(b"\xff\xfe", b"name")])])
-    await real.raw(1, [(None, b"x", [(b"correlation_id", None), (b"content-type", b"\xff")])])
+    await real.behind.raw(0, [(None, b"x", [(b"\xff\xfe", b"name")])])
+    await real.behind.raw(1, [(None, b"x", [(b"correlation_id", None), (b"content-type", b"\xff")])])
     await real.send("c", 0)
     await real.send("d", 1)
     await real.member(bench)
     await bench.has_done("a", "b", "c", "d")
     await real.has_committed(0, 3)
     await real.has_committed(1, 3)
-    assert sorted(one.reason for one in await real.letters()) == ["undecodable", "unreadable"]
+    assert sorted(one.reason for one in await real.behind.letters()) == ["undecodable", "unreadable"]
 
 
 @pytest.mark.services
