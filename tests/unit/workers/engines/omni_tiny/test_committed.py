@@ -7,10 +7,11 @@ import pytest
 
 from infra import manifests
 from workers.engines.omni_tiny import data
+from workers.engines.omni_tiny.answers import codes_of
 from workers.engines.omni_tiny.build import build
 from workers.engines.omni_tiny.codes import Look
 from workers.engines.omni_tiny.dit import DigitsDit, DrawAsk
-from workers.engines.omni_tiny.evaluate import Asked, Reader, codes_of, drawn_digits, judge, read_digits
+from workers.engines.omni_tiny.evaluate import Asked, Reader, drawn_digits, judge, read_digits
 from workers.engines.omni_tiny.lessons import PICTURE_IN, Turn
 from workers.engines.omni_tiny.vision import DigitsVision
 from workers.engines.omni_tiny.wording import UNSEEN
