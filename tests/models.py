@@ -21,6 +21,7 @@ def pulled() -> Path:
 
 
 def engine_processes() -> list[psutil.Process]:
-    """Of the engine in this process; workers of a whole stack that other tests left running have their own."""
+    """Of the engine that this process started last: those of other tests may still be there, in it or in a whole stack."""
     cores = [child for child in psutil.Process().children() if child.name().startswith("VLLM::")]
-    return cores + [child for core in cores for child in core.children(recursive=True)]
+    newest = max(cores, key=psutil.Process.create_time)  # pids tell nothing of age, they begin again from below
+    return [newest, *newest.children(recursive=True)]
