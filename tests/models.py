@@ -21,7 +21,7 @@ def pulled() -> Path:
 
 
 def engine_processes() -> list[psutil.Process]:
-    """Of the engine that this process started last: those of other tests may still be there, in it or in a whole stack."""
+    """Of the engine that this process started last; those of other tests may still be there, in it or in a stack."""
     cores = [child for child in psutil.Process().children() if child.name().startswith("VLLM::")]
-    newest = max(cores, key=psutil.Process.create_time)  # pids tell nothing of age, they begin again from below
-    return [newest, *newest.children(recursive=True)]
+    cores.sort(key=psutil.Process.create_time)  # pids tell nothing of age, they begin again from below
+    return [one for core in cores[-1:] for one in (core, *core.children(recursive=True))]

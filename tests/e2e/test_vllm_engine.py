@@ -41,7 +41,7 @@ PERSON = {
 MakeJob = Callable[..., GenerateJob]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def engine(model_dir: Path) -> AsyncIterator[VllmEngine]:
     phases: list[str] = []
     engine = VllmEngine(models.manifest(), model_dir / models.MODEL)
