@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
-from gateway.repeated import Repeated
 from infra.metrics import Metrics
 from infra.ports import Leases, PoolView
+from infra.repeated import Repeated
 from schemas.jobs import GenerateJob
 from topics import names
 from topics.bus import Producer
+from topics.headers import Headers
 from topics.steering.placer import Placed, Placer
 
 log = logging.getLogger(__name__)
@@ -64,9 +65,7 @@ class Pool:
                 self._view = _NOBODY
 
     @asynccontextmanager
-    async def sent(
-        self, job: GenerateJob, headers: list[tuple[str, bytes]], session: str = ""
-    ) -> AsyncIterator[Placed]:
+    async def sent(self, job: GenerateJob, headers: Headers, session: str = "") -> AsyncIterator[Placed]:
         """Send the job to the worker that steering chooses; it counts as that worker's load while inside.
 
         Raises:

@@ -21,6 +21,7 @@ from topics import join, names, plan
 from topics.artifacts import Artifacts
 from topics.bus import Producer
 from topics.fingerprints import artifact_key
+from topics.headers import Headers
 from topics.intake.intake import Inline, Intake, Item, Link, Source, Taken, Uploaded, source_of
 
 # A URL written as base64, as some clients of other servers do.
@@ -83,7 +84,7 @@ class Media:
         """Whether anything of these is not encoded yet. Raises ConnectionError: a store does not answer."""
         return None in await self._artifacts.lookup(slots)
 
-    async def send(self, jobs: Sequence[EncodeJob], headers: list[tuple[str, bytes]]) -> None:
+    async def send(self, jobs: Sequence[EncodeJob], headers: Headers) -> None:
         """Ask the encoders, for everything at once.
 
         Raises:
@@ -96,7 +97,7 @@ class Media:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
-    async def _send(self, job: EncodeJob, headers: list[tuple[str, bytes]]) -> None:
+    async def _send(self, job: EncodeJob, headers: Headers) -> None:
         partition = next(self._turns[job.slot.pool]) * STRIDE % names.POOL_PARTITIONS
         key = job.head.request_id.encode()
         await self._producer.send(names.encode(job.slot.pool), job, partition=partition, key=key, headers=headers)

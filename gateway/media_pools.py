@@ -15,10 +15,10 @@ from typing import Protocol
 import msgspec
 
 from gateway.exchange import Interrupt
-from gateway.repeated import Repeated
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.pool_ports import PoolMembers
+from infra.repeated import Repeated
 
 log = logging.getLogger(__name__)
 

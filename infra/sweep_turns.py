@@ -1,12 +1,12 @@
 """The store is swept now and then by one of all gateways; which one, Redis tells."""
 
-import asyncio
 import logging
 
 from redis.asyncio import Redis
 
 from infra import keys
 from infra.redis_client import answered
+from infra.repeated import Repeated
 from infra.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
@@ -20,25 +20,21 @@ class SweepTurns:
         self._sweeper = sweeper
         self._redis = redis
         self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
+        self._turns = Repeated(self._turn, every_s, "sweep turns")
 
     def start(self) -> None:
         if self._every_s:
-            self._task = asyncio.create_task(self._run(), name="sweep turns")
+            self._turns.begin()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._turns.close()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if await self._my_turn():
-                    await self._sweep()
-            except Exception as error:  # noqa: BLE001  # whatever it is: requests are served without, and turns go on
-                log.warning("the object store was not swept: %r", error)
-            await asyncio.sleep(self._every_s)
+    async def _turn(self) -> None:
+        try:
+            if await self._my_turn():
+                await self._sweep()
+        except Exception as error:  # noqa: BLE001  # whatever it is: requests are served without, and turns go on
+            log.warning("the object store was not swept: %r", error)
 
     async def _my_turn(self) -> bool:
         async with answered():

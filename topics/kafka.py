@@ -12,6 +12,7 @@ from schemas.errors import TriptychError
 from topics import claim_check
 from topics.broker import METADATA_MAX_AGE_MS, Broker, detect
 from topics.bus import Position
+from topics.headers import Headers
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class KafkaProducer:
         *,
         partition: int | None = None,
         key: bytes | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
+        headers: Headers | None = None,
     ) -> Position:
         try:
             async with asyncio.timeout(self._limit_s):

@@ -10,6 +10,7 @@ from infra.ports import Blobs, Incarnation
 from schemas.errors import TriptychError
 from topics import claim_check
 from topics.bus import Delivery, PartitionConsumer, Position
+from topics.headers import Headers
 from topics.names import MAX_MESSAGE_BYTES
 from topics.reader import Polled
 from topics.records import Record
@@ -83,7 +84,7 @@ class MemoryProducer:
         *,
         partition: int | None = None,
         key: bytes | None = None,
-        headers: list[tuple[str, bytes]] | None = None,
+        headers: Headers | None = None,
     ) -> Position:
         if not self._started:
             raise RuntimeError("the producer has not been started, or is closed")

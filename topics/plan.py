@@ -10,6 +10,7 @@ from schemas.jobs import DecodeJob, EncodeJob, GenerateJob, Head, JsonObject, Js
 from schemas.manifest import Manifest, SamplingDefaults
 from schemas.media import DecoderKind, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.openai_request import ChatRequest, ImageOut, JsonObjectFormat, JsonSchemaFormat
+from topics.headers import Headers
 
 # What a request and `Sampling` call by one name; left out of the request, the default of `Sampling` holds.
 SAME_NAME = (
@@ -123,7 +124,7 @@ def _output(
     return Output(name, options, codes.begin, codes.end, codes.first, codes.last)
 
 
-def headers(request: ChatRequest) -> list[tuple[str, bytes]]:
+def headers(request: ChatRequest) -> Headers:
     """Record headers: what the client said about itself, for whoever reads the topic; workers do not look at it."""
     said = {"user": request.user, "safety-identifier": request.safety_identifier}
     found = [(name, value.encode()) for name, value in said.items() if value is not None]

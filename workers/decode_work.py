@@ -38,9 +38,10 @@ class DecodeWork:
         self._draining = False
 
     async def handle(self, job: DecodeJob, headers: Headers | None = None) -> None:
-        """Nothing comes of a decode job that could bear its headers.
+        """Try until the request has ended, here or elsewhere; or this worker drains, which leaves it to others.
 
-        Try until the request has ended, here or elsewhere; or this worker drains, which leaves it to others."""
+        No job comes of it that could bear the headers.
+        """
         while twin := self._open.get(job.head.request_id):  # it has been sent twice
             await twin.over.wait()
         one = self._open[job.head.request_id] = _Open(job, Running(), asyncio.Event())

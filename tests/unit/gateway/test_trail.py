@@ -3,7 +3,7 @@
 import pytest
 
 from gateway import trail
-from gateway.trail import Trailed, Trails
+from gateway.trail import RequestTrail, Trailed, Trails
 from infra.memory import MemoryFollower, MemoryHub, MemoryResults
 from infra.ports import Incarnation, Outgoing
 from schemas.errors import TriptychError
@@ -37,15 +37,18 @@ def test_the_oldest_are_forgotten_with_both_their_ids(monkeypatch: pytest.Monkey
     assert len(trails._by_caller) == 2
 
 
+async def followed(hub: MemoryHub, one: Head) -> tuple[Trailed, RequestTrail]:
+    follower, told = MemoryFollower(hub, "gw"), Trails().begin(one, "m", "a")
+    await follower.start()
+    return Trailed(follower.follow("m", one.request_id), told), told
+
+
 COSTS = {"w2:1": 0.5, "w3:1": 0.75}
 
 
 async def test_a_decision_that_somebody_else_made_goes_into_the_trail_and_no_further() -> None:
     hub, one = MemoryHub(), head(1)
-    follower, results = MemoryFollower(hub, "gw"), MemoryResults(hub)
-    await follower.start()
-    told = Trails().begin(one, "m", "a")
-    events = Trailed(follower.follow("m", one.request_id), told)
+    results, (events, told) = MemoryResults(hub), await followed(hub, one)
     told.placed(Decision("w1", 3, "cold"))  # the gateway's own; a worker has given the job back since
     await results.claim(one, Incarnation("w1", 1), 3)
     moved = Decision("w1", 7, "home", 48, 1, COSTS)
@@ -60,10 +63,7 @@ async def test_a_decision_that_somebody_else_made_goes_into_the_trail_and_no_fur
 
 async def test_the_decision_of_the_last_attempt_holds() -> None:
     hub, one = MemoryHub(), head(1)
-    follower, results = MemoryFollower(hub, "gw"), MemoryResults(hub)
-    await follower.start()
-    told = Trails().begin(one, "m", "a")
-    events = Trailed(follower.follow("m", one.request_id), told)
+    results, (events, told) = MemoryResults(hub), await followed(hub, one)
     for attempt, worker in enumerate(("w1", "w2"), 1):
         me = Incarnation(worker, 1)
         hub.alive["m", worker] = 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.repeated import Repeated
+from infra.repeated import Repeated
 from tests.waiting import until
 
 

@@ -17,18 +17,26 @@ class Repeated:
     async def start(self) -> None:
         """Do it once, then go on. Raises what it raises the first time; later failures are logged."""
         await self._what()
-        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._go_on(self._every_s)
+
+    def begin(self) -> None:
+        """Go on at once, without waiting for the first time; all failures are logged."""
+        self._go_on(0)
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _run(self) -> None:
+    def _go_on(self, first_in_s: float) -> None:
+        self._task = asyncio.create_task(self._run(first_in_s), name=self._name)
+
+    async def _run(self, wait_s: float) -> None:
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(wait_s)
+            wait_s = self._every_s
             try:
                 await self._what()
             except Exception:
-                # The next round may go well; without one, this gateway would believe old news for ever.
+                # The next round may go well; without one, old news would be believed for ever.
                 log.exception("%s failed", self._name)
