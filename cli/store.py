@@ -13,6 +13,7 @@ from infra import redis_client, retention
 from infra.artifact_notes import RedisArtifactNotes
 from infra.blobs import S3Blobs
 from infra.clock import Clock
+from infra.faults import Refused, Unavailable
 from infra.settings import Settings
 from infra.sweeper import Sweeper, Swept
 
@@ -26,7 +27,7 @@ def sweep(settings: Settings, dry_run: bool, clock: Clock, console: Console, err
     with console.status("looking") as shown:
         try:
             found = asyncio.run(_sweep(settings, dry_run, clock, lambda one: shown.update(_progress(one))))
-        except (ConnectionError, PermissionError) as error:
+        except (Unavailable, Refused) as error:
             raise CommandFailed(f"{settings.s3_endpoint}, {settings.redis}: {error}") from error
     console.print(_table(found, dry_run))
     for one in found:

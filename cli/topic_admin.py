@@ -10,6 +10,7 @@ from rich.table import Table
 
 from cli.errors import CommandFailed
 from infra import manifests
+from infra.faults import Unavailable
 from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import admin
@@ -71,5 +72,5 @@ def _ask(settings: Settings, question: Coroutine[object, object, T]) -> T:
     """topics.admin bounds its own waits."""
     try:
         return asyncio.run(question)
-    except ConnectionError as error:
+    except Unavailable as error:
         raise CommandFailed(f"the broker at {settings.kafka}: {error}") from error

@@ -8,6 +8,7 @@ from gateway.process import GatewayProcess
 from gateway.server import PortTaken
 from infra import log as logs
 from infra import settings as config
+from infra.faults import Unavailable
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
@@ -30,7 +31,7 @@ def main() -> int:
     except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, UnknownPolicy) as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
         return EXIT_UNUSABLE
-    except ConnectionError as error:  # what is not there yet may come
+    except Unavailable as error:  # what is not there yet may come
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
         return EXIT_TRY_AGAIN
     return 0

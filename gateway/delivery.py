@@ -5,6 +5,7 @@ import base64
 
 import msgspec
 
+from infra.faults import Corrupt, Missing, Unavailable
 from infra.ports import Blobs
 from schemas.errors import TriptychError
 from schemas.events import Event, Made, Part
@@ -43,9 +44,9 @@ class Delivery:
         try:
             async with self._turns:
                 return await self._blobs.get(ref)
-        except (KeyError, ValueError) as error:
+        except (Missing, Corrupt) as error:
             raise TriptychError("internal", "A part of the answer is not to be found any more.") from error
-        except ConnectionError as error:
+        except Unavailable as error:
             raise TriptychError("overloaded", "The object store does not answer.", retry_after_s=1) from error
 
     async def url(self, ref: BlobRef) -> str:

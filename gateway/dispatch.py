@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Leases, PoolView
 from infra.repeated import Repeated
@@ -57,7 +58,7 @@ class Pool:
         try:
             self._view = await self._leases.view(self._partitions)
             self._failures = 0
-        except ConnectionError as error:
+        except Unavailable as error:
             self._failures += 1
             if self._failures == 1:
                 log.warning("cannot see the workers of %s: %s", self.model, error)

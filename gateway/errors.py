@@ -6,6 +6,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, InternalServerException, MethodNotAllowedException, NotFoundException
 
+from infra.faults import Unavailable
 from schemas import codec
 from schemas.errors import FAULTS, Code, TriptychError, body_of
 from schemas.events import Cancelled, Failed
@@ -43,7 +44,7 @@ def from_exception(error: Exception) -> TriptychError:
             return TriptychError("cancelled", "The client went away inside its request.")
         case HTTPException(status_code=status) if status < 500:
             return TriptychError(_BY_STATUS.get(status, "invalid_request"), error.detail)
-        case ConnectionError():
+        case Unavailable():
             log.error("a service does not answer: %s", error)
             return TriptychError("overloaded", "A service behind the gateway does not answer.", retry_after_s=1)
         case _:

@@ -66,7 +66,7 @@ class Media:
 
         Raises:
             TriptychError: a 400 that names the item, or what `admit.room` and the renderer raise.
-            ConnectionError: a store does not answer.
+            Unavailable: a store does not answer.
         """
         taken = await self._intake.take([_asked(item) for item in items], served.manifest.media)
         slots, prompt_ids = await _laid_out(served, request, taken)
@@ -81,7 +81,7 @@ class Media:
         return Prepared(None, plan.encode_jobs(draft, slots, room, missing))
 
     async def lacks(self, slots: Sequence[Slot]) -> bool:
-        """Whether anything of these is not encoded yet. Raises ConnectionError: a store does not answer."""
+        """Whether anything of these is not encoded yet. Raises Unavailable: a store does not answer."""
         return None in await self._artifacts.lookup(slots)
 
     async def send(self, jobs: Sequence[EncodeJob], headers: Headers) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.exchange import Interrupt
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.pool_ports import PoolMembers
 from infra.repeated import Repeated
@@ -38,7 +39,7 @@ class Waiting(Protocol):
         """Whether something there is still to be done for it.
 
         Raises:
-            ConnectionError: nobody can say now.
+            Unavailable: nobody can say now.
         """
         ...
 
@@ -96,7 +97,7 @@ class MediaPools:
         """See who works where, and give up what has waited for too long."""
         try:
             found = await self._members.look(self._pools)
-        except ConnectionError as error:
+        except Unavailable as error:
             if self._seen is not None:
                 log.warning("cannot see who works in the pools: %s", error)
             self._seen = None
@@ -123,7 +124,7 @@ class MediaPools:
         try:
             async with limit:
                 awaits = await one.waiting.still_awaits(pool)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("cannot tell whether a request still waits for %s: %s", pool, error)
             return
         if awaits:

@@ -22,7 +22,7 @@ class Needs:
         self._parts: Parts | None = None
 
     def ask(self, pool: str, undone: Callable[[], Awaitable[bool]]) -> None:
-        """Something has been asked of that pool. `undone` may raise ConnectionError."""
+        """Something has been asked of that pool. `undone` may raise Unavailable."""
         self._asked[pool] = undone
 
     def ask_for_all(self, pool: str) -> None:

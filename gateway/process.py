@@ -90,7 +90,7 @@ class GatewayProcess:
         self._listener = listen(settings.host, settings.port)
 
     async def run(self) -> None:
-        """Raises ConnectionError when the broker or the object store cannot be reached at start."""
+        """Raises Unavailable when the broker or the object store cannot be reached at start."""
         async with signals(self._life), AsyncExitStack() as parts:
             parts.push_async_callback(self._redis.aclose)
             parts.push_async_callback(self._blobs.close)

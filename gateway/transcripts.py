@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Missing, Unavailable
 from infra.ports import Blobs
 from schemas import codec
 from schemas.errors import TriptychError
@@ -43,7 +44,7 @@ class Transcripts:
         ref = BlobRef(_key(audio_id), hashlib.sha256(data).hexdigest(), len(data), "application/json")
         try:
             await self._blobs.put(ref, data)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("the transcript of %s is not kept: %s", audio_id, error)
 
     async def put_in(self, messages: list[ChatMessage]) -> list[ChatMessage]:
@@ -64,7 +65,7 @@ class Transcripts:
             raise _unknown(audio_id, param)
         try:
             said = _said.decode(await self._blobs.read(_key(audio_id), MOST_BYTES))
-        except KeyError as error:
+        except Missing as error:
             raise _unknown(audio_id, param) from error
         if said.expires_at < self._clock.now():
             raise _unknown(audio_id, param)

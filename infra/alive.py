@@ -11,6 +11,7 @@ from typing import Protocol
 from redis.asyncio import Redis
 
 from infra import keys
+from infra.faults import Unavailable
 from infra.memory import MemoryHub
 from infra.ports import Incarnation, Outlived
 from infra.redis_client import Script
@@ -88,7 +89,7 @@ class MemoryLives:
 
 class Renewed(Protocol):
     async def renew(self) -> None:
-        """Wanted every keys.TICK_S. Raises ConnectionError when the store does not answer."""
+        """Wanted every keys.TICK_S. Raises Unavailable when the store does not answer."""
         ...
 
 
@@ -104,7 +105,7 @@ async def keep_alive(*told: Renewed) -> None:
         try:
             await asyncio.gather(*(one.renew() for one in told))
             failing = False
-        except ConnectionError as error:
+        except Unavailable as error:
             if not failing:
                 log.warning("cannot tell that this worker lives: %s", error)
             failing = True

@@ -8,7 +8,7 @@ class ArtifactNotes(Protocol):
     """What encoders tell each other in passing: what has been made, and who is making what.
 
     Nothing here is the truth, which the object store holds; losing it costs work, never correctness. Every verb raises
-    ConnectionError when the store of notes gives no answer in time; to call it again is harmless.
+    Unavailable when the store of notes gives no answer in time; to call it again is harmless.
     """
 
     async def get(self, artifacts: Sequence[str]) -> list[bytes | None]:

@@ -8,11 +8,12 @@ from typing import Any
 import aioboto3
 from aiohttp import ClientPayloadError
 from botocore.config import Config
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from infra.blob_stream import StreamPut
 from infra.clock import Clock, SystemClock
+from infra.faults import Corrupt, Missing, Refused, Unavailable
 from infra.settings import Settings
 from infra.sweeper import Stored
 from schemas.refs import BlobRef
@@ -25,13 +26,15 @@ CONNECT_TIMEOUT_S = 2
 READ_TIMEOUT_S = 20
 ATTEMPTS = 4
 
+# Of the 4xx, those that time heals: the request took too long, or there are too many.
+_LATER = (408, 429)
 _OURS_ALREADY = ("BucketAlreadyExists", "BucketAlreadyOwnedByYou")
 
 
 class S3Blobs:
     """Blobs in one bucket. One client for the life of the process: `start` before anything else, `close` at the end.
 
-    Every verb raises ConnectionError when the store gives no answer in time or answers with a fault of its own.
+    Every verb raises Unavailable when the store gives no answer in time or answers with a fault of its own.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
@@ -51,7 +54,7 @@ class S3Blobs:
         self._signer = self._s3 if public == endpoint else await self._client(public)
         try:
             await self.ping()
-        except KeyError:
+        except Missing:
             await self._create_bucket()
 
     async def close(self) -> None:
@@ -71,17 +74,16 @@ class S3Blobs:
             answer = await self._s3.get_object(Bucket=self._bucket, Key=ref.key)
             async with answer["Body"] as body:
                 if answer["ContentLength"] != ref.size_bytes:
-                    raise ValueError(f"{ref.key} has {answer['ContentLength']} bytes, not {ref.size_bytes}")
+                    raise Corrupt(f"{ref.key} has {answer['ContentLength']} bytes, not {ref.size_bytes}")
                 data: bytes = await body.read()
-        ref.check(data)
-        return data
+        return checked(ref, data)
 
     async def read(self, key: str, most_bytes: int) -> bytes:
         with _translated(key):
             answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
             async with answer["Body"] as body:
                 if answer["ContentLength"] > most_bytes:
-                    raise ValueError(f"{key} has {answer['ContentLength']} bytes, more than {most_bytes}")
+                    raise Corrupt(f"{key} has {answer['ContentLength']} bytes, more than {most_bytes}")
                 data: bytes = await body.read()
         return data
 
@@ -96,7 +98,7 @@ class S3Blobs:
         try:
             with _translated(key):
                 await self._s3.head_object(Bucket=self._bucket, Key=key)
-        except KeyError:
+        except Missing:
             return False
         return True
 
@@ -106,7 +108,7 @@ class S3Blobs:
                 head = await self._s3.head_object(Bucket=self._bucket, Key=key)
                 if self._ages(head):
                     await self._renew(key, head["ContentType"])
-        except KeyError:
+        except Missing:
             return False
         return True
 
@@ -137,7 +139,7 @@ class S3Blobs:
                         Stored(one["Key"], one["Initiated"].timestamp(), 0, one["UploadId"])
                         for one in page.get("Uploads", [])
                     ]
-        except KeyError:  # what rclone says of a bucket that has never had one
+        except Missing:  # what rclone says of a bucket that has never had one
             return
 
     async def discard(self, stored: Sequence[Stored]) -> dict[str, str]:
@@ -160,7 +162,7 @@ class S3Blobs:
         return await self._presign("put_object", key, expires_s, **signed)
 
     async def ping(self) -> None:
-        """Raises KeyError when there is no such bucket, PermissionError when the keys do not open it."""
+        """Raises Missing when there is no such bucket, Refused when the keys do not open it."""
         with _translated(self._bucket):
             await self._s3.head_bucket(Bucket=self._bucket)
 
@@ -169,7 +171,7 @@ class S3Blobs:
         try:
             with _translated(key):
                 return not self._ages(await self._s3.head_object(Bucket=self._bucket, Key=key))
-        except KeyError:
+        except Missing:
             return False
 
     def _ages(self, head: dict[str, Any]) -> bool:
@@ -197,7 +199,7 @@ class S3Blobs:
         try:
             with _translated(one.key):
                 await self._s3.abort_multipart_upload(Bucket=self._bucket, Key=one.key, UploadId=one.upload_id)
-        except KeyError:  # it has ended meanwhile
+        except Missing:  # it has ended meanwhile
             return
 
     async def _presign(self, verb: str, key: str, expires_s: int, **signed: int) -> str:
@@ -232,9 +234,18 @@ class S3Blobs:
         try:
             with _translated(self._bucket):
                 await self._s3.create_bucket(Bucket=self._bucket, **where)
-        except ClientError as error:
-            if error.response["Error"]["Code"] not in _OURS_ALREADY:  # another process was faster
+        except Refused as error:
+            if _code_of(error.__cause__) not in _OURS_ALREADY:  # another process was faster
                 raise
+
+
+def checked(ref: BlobRef, data: bytes) -> bytes:
+    """Raises Corrupt when these are not the bytes that the reference names."""
+    try:
+        ref.check(data)
+    except ValueError as error:
+        raise Corrupt(str(error)) from error
+    return data
 
 
 @contextmanager
@@ -243,13 +254,19 @@ def _translated(key: str) -> Iterator[None]:
     try:
         yield
     except (HTTPClientError, BotoConnectionError, ClientPayloadError) as error:  # the last: it broke off in a body
-        raise ConnectionError(f"object store: {error}") from error
+        raise Unavailable(f"object store: {error}") from error
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if status == 404:
-            raise KeyError(key) from error
-        if status == 403:
-            raise PermissionError(f"object store: {error}") from error
-        if status >= 500:
-            raise ConnectionError(f"object store: {error}") from error
-        raise
+        # A bucket that is not there is a wrong setting: no object of it may be taken for gone.
+        if status == 404 and _code_of(error) != "NoSuchBucket":
+            raise Missing(key) from error
+        if status >= 500 or status in _LATER:
+            raise Unavailable(f"object store: {error}") from error
+        raise Refused(f"object store: {error}") from error
+    except BotoCoreError as error:  # what it does not even send: a key that is none
+        raise Refused(f"object store: {error}") from error
+
+
+def _code_of(error: BaseException | None) -> str:
+    """S3's own word for what went wrong."""
+    return str(error.response["Error"].get("Code", "")) if isinstance(error, ClientError) else ""

@@ -19,7 +19,7 @@ _decoder = msgspec.msgpack.Decoder(FileRecord)
 
 
 class FileRecords(Protocol):
-    """Every verb raises ConnectionError when there is no answer in time."""
+    """Every verb raises Unavailable when there is no answer in time."""
 
     async def add(self, record: FileRecord) -> None:
         """It lives until its `expires_at`."""

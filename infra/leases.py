@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from infra import keys
 from infra.clock import Clock, SystemClock
+from infra.faults import Unavailable
 from infra.ports import Incarnation, PoolView, Tick
 from infra.redis_client import Script
 from schemas.codec import decode_beat, encode
@@ -87,7 +88,7 @@ async def _ask(script: Script, names: Sequence[str], args: Sequence[str | int | 
         async with asyncio.timeout(ANSWER_LIMIT_S):
             return await script(names, args)
     except TimeoutError as error:
-        raise ConnectionError(f"no answer about leases within {ANSWER_LIMIT_S:g} s") from error
+        raise Unavailable(f"no answer about leases within {ANSWER_LIMIT_S:g} s") from error
 
 
 def _incarnation(value: bytes) -> Incarnation:

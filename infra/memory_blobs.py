@@ -3,7 +3,9 @@
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+from infra.blobs import checked
 from infra.clock import Clock, SystemClock
+from infra.faults import Corrupt, Missing
 from infra.settings import Settings
 from infra.sweeper import Stored
 from schemas.refs import BlobRef
@@ -34,18 +36,16 @@ class MemoryBlobs:
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
-        data = self._objects[ref.key]
-        ref.check(data)
-        return data
+        return checked(ref, self._there(ref.key))
 
     async def read(self, key: str, most_bytes: int) -> bytes:
-        data = self._objects[key]
+        data = self._there(key)
         if len(data) > most_bytes:
-            raise ValueError(f"{key} has {len(data)} bytes, more than {most_bytes}")
+            raise Corrupt(f"{key} has {len(data)} bytes, more than {most_bytes}")
         return data
 
     async def stream(self, key: str) -> AsyncGenerator[bytes]:
-        data = self._objects[key]
+        data = self._there(key)
         for begin in range(0, len(data), CHUNK_BYTES):
             yield data[begin : begin + CHUNK_BYTES]
 
@@ -85,6 +85,11 @@ class MemoryBlobs:
 
     async def ping(self) -> None:
         """Always reachable."""
+
+    def _there(self, key: str) -> bytes:
+        if key not in self._objects:
+            raise Missing(key)
+        return self._objects[key]
 
     def _write(self, key: str, data: bytes) -> None:
         self._objects[key] = data

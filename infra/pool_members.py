@@ -64,7 +64,7 @@ class Membership:
         self._telling = asyncio.Lock()
 
     async def renew(self) -> None:
-        """Raises ConnectionError."""
+        """Raises Unavailable."""
         async with self._telling:
             if not self._left:
                 await self._members.stay(self._pool, self._worker)
@@ -73,7 +73,7 @@ class Membership:
         """Nobody counts on it from now on; a process that has taken its name since says so with its next renewal.
 
         Raises:
-            ConnectionError: it counts until its time is over.
+            Unavailable: it counts until its time is over.
         """
         async with self._telling:
             self._left = True

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class PoolMembers(Protocol):
-    """Pools go by the name of their topic. Every verb raises ConnectionError when the store gives no answer in time."""
+    """Pools go by the name of their topic. Every verb raises Unavailable when the store gives no answer in time."""
 
     async def stay(self, pool: str, worker: str) -> None:
         """That worker works there: true for keys.LEASE_TTL_MS from now, so wanted every keys.TICK_S."""

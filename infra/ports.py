@@ -34,18 +34,18 @@ class Blobs(Protocol):
         ...
 
     async def get(self, ref: BlobRef) -> bytes:
-        """Raises KeyError when absent and ValueError when size or digest differ from the reference."""
+        """Raises Missing when absent and Corrupt when size or digest differ from the reference."""
         ...
 
     async def read(self, key: str, most_bytes: int) -> bytes:
         """An object whose digest the reader cannot know, an artifact for one.
 
-        Raises KeyError when absent and ValueError when it has more than `most_bytes`.
+        Raises Missing when absent and Corrupt when it has more than `most_bytes`.
         """
         ...
 
     def stream(self, key: str) -> AsyncGenerator[bytes]:
-        """The object piece by piece, unverified; close it if it is left early. Raises KeyError when absent."""
+        """The object piece by piece, unverified; close it if it is left early. Raises Missing when absent."""
         ...
 
     async def exists(self, key: str) -> bool: ...
@@ -104,7 +104,7 @@ Wish = Literal["wanted", "ended", "cancelled"]
 class Results(Protocol):
     """The result path, worker's side.
 
-    Every verb raises ConnectionError when the store gives no answer in time; to call it again with the same arguments
+    Every verb raises Unavailable when the store gives no answer in time; to call it again with the same arguments
     is then right and harmless, whether or not the first call had been carried out.
     """
 
@@ -205,7 +205,7 @@ class PoolView(msgspec.Struct, frozen=True):
 class Leases(Protocol):
     """Ownership of partitions: a fair share for every live worker, by leases (DESIGN.md section 4).
 
-    Every verb raises ConnectionError when the store of leases does not answer in time.
+    Every verb raises Unavailable when the store of leases does not answer in time.
     """
 
     async def join(self, worker: str) -> Incarnation:
@@ -239,7 +239,7 @@ class Outlived(Exception):
 class Lives(Protocol):
     """The life of one worker that holds no partitions, in every model it works for: what claims go by.
 
-    Its name must be unique over all pools of a model. Every verb raises ConnectionError when the store does not answer.
+    Its name must be unique over all pools of a model. Every verb raises Unavailable when the store does not answer.
     """
 
     async def of(self, model: str) -> Incarnation:

@@ -66,7 +66,7 @@ class _Script(Script):
 class PrefixIndex:
     """The index of one model. Every method is harmless when repeated, and one round trip (a clear may take more).
 
-    All raise ConnectionError when Redis does not answer. `lag_s`: a worker whose events are older than this is judged
+    All raise Unavailable when Redis does not answer. `lag_s`: a worker whose events are older than this is judged
     by what was decided for it, until they come again.
     """
 

@@ -14,6 +14,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from infra.faults import Unavailable
+
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 HEALTH_CHECK_S = 15
@@ -51,12 +53,12 @@ def connect(url: str, *, max_connections: int = 64) -> Redis:
 @asynccontextmanager
 async def answered(within_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
     """Wrap every use of a client: no answer in time, or a fault that time may heal, becomes the built-in
-    ConnectionError, which is all that other houses know."""
+    Unavailable, which is all that other houses know."""
     try:
         async with asyncio.timeout(within_s):
             yield
     except TRANSIENT as error:
-        raise ConnectionError(f"redis: {str(error) or 'no answer in time'}") from error
+        raise Unavailable(f"redis: {str(error) or 'no answer in time'}") from error
 
 
 class Script:
@@ -67,6 +69,6 @@ class Script:
         self._script = client.register_script(source)
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Raises ConnectionError when Redis gives no answer in time, also after retries."""
+        """Raises Unavailable when Redis gives no answer in time, also after retries."""
         async with answered():
             return await self._script(keys=keys, args=args)

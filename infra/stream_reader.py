@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from infra import keys
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.redis_client import answered
 from infra.subscription import Followed
@@ -63,7 +64,7 @@ class StreamReader:
         known = [(one.next_seq - 1, one.seen) for one in batch]
         try:
             replies = await self._read(list(batch))
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("%d streams cannot be read, trying again: %s", len(batch), error)
             self._urgent |= batch
             await asyncio.sleep(RETRY_S)

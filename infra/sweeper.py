@@ -25,8 +25,8 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Sweepable(Protocol):
-    """The object store, as the sweeper sees it. Every verb raises ConnectionError when it gives no answer in time, and
-    PermissionError when it refuses."""
+    """The object store, as the sweeper sees it. Every verb raises Unavailable when it gives no answer in time, and
+    Refused when it refuses."""
 
     def listing(self, prefix: str) -> AsyncGenerator[list[Stored]]:
         """The objects whose keys begin so, in pages of at most 1,000. What a page tells of may be deleted at once."""
@@ -71,7 +71,7 @@ class Sweeper:
         """All kinds, one after the other; `tell` is called after each page.
 
         Raises:
-            ConnectionError: the store, or Redis, does not answer. PermissionError: the store refuses.
+            Unavailable: the store, or Redis, does not answer. Refused: the store refuses.
         """
         found = []
         for kind in self._kinds:

@@ -19,6 +19,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
+from infra.faults import Missing, Unavailable
 from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import names
@@ -44,7 +45,7 @@ async def create(settings: Settings, manifests: Sequence[Manifest]) -> list[str]
     Harmless when repeated, also at the same time elsewhere. Adds partitions where the table has more.
 
     Raises:
-        ConnectionError: the broker does not answer or does not do it in time.
+        Unavailable: the broker does not answer or does not do it in time.
     """
     wanted = {one.name: one for one in names.topics_for(list(manifests))}
     async with _admin(settings.kafka) as client:
@@ -64,7 +65,7 @@ async def list_topics(settings: Settings, manifests: Sequence[Manifest]) -> list
     """Each topic of the table, with the lag of the group that reads it.
 
     Raises:
-        ConnectionError: the broker does not answer in time.
+        Unavailable: the broker does not answer in time.
     """
     wanted = names.topics_for(list(manifests))
     groups = names.groups_for(list(manifests))
@@ -76,21 +77,21 @@ async def list_topics(settings: Settings, manifests: Sequence[Manifest]) -> list
 
 
 async def require(bootstrap: str, topic: str) -> None:
-    """Raises LookupError unless the topic exists, ConnectionError when the broker does not answer."""
+    """Raises Missing unless the topic exists, Unavailable when the broker does not answer."""
     async with _admin(bootstrap) as client:
         if not (await _partitions(client)).get(topic):
-            raise LookupError(f"topic {topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {topic} does not exist; `triptych topics create` makes it")
 
 
 async def ping(bootstrap: str, within_s: float = 2.0) -> None:
-    """Raises ConnectionError unless a broker answers a question about itself within the time."""
+    """Raises Unavailable unless a broker answers a question about itself within the time."""
     try:
         async with asyncio.timeout(within_s), connection(bootstrap, within_s) as conn:
             answer = await conn.send(MetadataRequest([]))
     except (TimeoutError, KafkaError) as error:
-        raise ConnectionError(f"no answer from {bootstrap} within {within_s:g} s") from error
+        raise Unavailable(f"no answer from {bootstrap} within {within_s:g} s") from error
     if not answer.brokers:
-        raise ConnectionError(f"{bootstrap} knows no broker")
+        raise Unavailable(f"{bootstrap} knows no broker")
 
 
 async def _partitions(client: AIOKafkaAdminClient) -> dict[str, int]:
@@ -120,7 +121,7 @@ async def _known(client: AIOKafkaAdminClient, topic: names.Topic) -> None:
         if (await _partitions(client)).get(topic.name, 0) >= topic.partitions:
             return
         await asyncio.sleep(_RETRY_S)
-    raise ConnectionError(f"{topic.name} has been made, but its brokers do not know of it")
+    raise Unavailable(f"{topic.name} has been made, but its brokers do not know of it")
 
 
 async def _grow(client: AIOKafkaAdminClient, topic: names.Topic, count: int) -> list[str]:
@@ -193,12 +194,12 @@ async def _commits(client: AIOKafkaAdminClient, group: str, tps: list[TopicParti
             await asyncio.sleep(_RETRY_S)
         else:
             return {tp: one.offset for tp, one in found.items()}
-    raise ConnectionError(f"no coordinator for group {group}")
+    raise Unavailable(f"no coordinator for group {group}")
 
 
 @asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Inside, no answer in time and every error of the broker become ConnectionError."""
+    """Inside, no answer in time and every error of the broker become Unavailable."""
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(ADMIN_LIMIT_S * 1000))
     async with _opened(client, client.close, bootstrap):
         yield client
@@ -218,8 +219,8 @@ async def _opened(client: Any, close: Any, bootstrap: str) -> AsyncIterator[None
             await client.start()
             yield
     except TimeoutError as error:
-        raise ConnectionError(f"no answer from {bootstrap} within {ADMIN_LIMIT_S:g} s") from error
+        raise Unavailable(f"no answer from {bootstrap} within {ADMIN_LIMIT_S:g} s") from error
     except KafkaError as error:
-        raise ConnectionError(f"{bootstrap}: {error!r}") from error
+        raise Unavailable(f"{bootstrap}: {error!r}") from error
     finally:
         await close()

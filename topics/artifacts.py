@@ -12,6 +12,7 @@ from contextlib import aclosing
 import msgspec
 
 from infra.artifact_ports import ArtifactNotes
+from infra.faults import Corrupt, Missing
 from infra.ports import Blobs
 from schemas.media import Artifact, Slot
 from schemas.refs import BlobRef
@@ -30,7 +31,7 @@ _decode = msgspec.msgpack.Decoder(Artifact).decode
 
 
 class Artifacts:
-    """Every verb raises ConnectionError when the store, or Redis, gives no answer in time."""
+    """Every verb raises Unavailable when the store, or Redis, gives no answer in time."""
 
     def __init__(self, blobs: Blobs, notes: ArtifactNotes) -> None:
         self._blobs = blobs
@@ -63,9 +64,9 @@ class Artifacts:
                 if not await self._blobs.hold(slot.artifact):
                     return None
                 artifact = await self._header(slot.artifact)
-        except KeyError:  # swept away in between
+        except Missing:  # swept away in between
             return None
-        except ValueError as error:
+        except Corrupt as error:
             log.warning("%s is made anew: %s", slot.artifact, error)
             return None
         if artifact.source != slot.source.digest:
@@ -75,7 +76,7 @@ class Artifacts:
         return artifact
 
     async def _header(self, key: str) -> Artifact:
-        """Reads no more of the object than it must. Raises KeyError when absent, ValueError when it is no artifact."""
+        """Reads no more of the object than it must. Raises Missing when absent, Corrupt when it is no artifact."""
         begun = b""
         async with aclosing(self._blobs.stream(key)) as pieces:
             async for piece in pieces:

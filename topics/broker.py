@@ -13,6 +13,8 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
+from infra.faults import Unavailable
+
 log = logging.getLogger(__name__)
 
 # Clients look for new partitions and topics this often; their own default is five minutes.
@@ -57,7 +59,7 @@ async def detect(bootstrap: str, within_s: float = 10.0) -> Broker:
     """Ask the first server that answers.
 
     Raises:
-        ConnectionError: none does within the time.
+        Unavailable: none does within the time.
     """
     last = "no answer"
     try:
@@ -66,11 +68,11 @@ async def detect(bootstrap: str, within_s: float = 10.0) -> Broker:
                 try:
                     async with connection(bootstrap) as conn:
                         return Broker(bootstrap, await _hands_out_producer_ids(conn))
-                except (ConnectionError, KafkaError) as error:
+                except (Unavailable, KafkaError) as error:
                     last = str(error)
                 await asyncio.sleep(RETRY_S)
     except TimeoutError:
-        raise ConnectionError(f"no broker at {bootstrap} within {within_s:g} s: {last}") from None
+        raise Unavailable(f"no broker at {bootstrap} within {within_s:g} s: {last}") from None
 
 
 @asynccontextmanager
@@ -78,7 +80,7 @@ async def connection(bootstrap: str, answer_within_s: float = 5.0) -> AsyncItera
     """A bare connection to any of the servers.
 
     Raises:
-        ConnectionError: none of them accepts.
+        Unavailable: none of them accepts.
     """
     refused: list[str] = []
     for host, port, _ in collect_hosts(bootstrap):
@@ -92,7 +94,7 @@ async def connection(bootstrap: str, answer_within_s: float = 5.0) -> AsyncItera
         finally:
             conn.close()
         return
-    raise ConnectionError("; ".join(refused))
+    raise Unavailable("; ".join(refused))
 
 
 async def _hands_out_producer_ids(conn: AIOKafkaConnection) -> bool:

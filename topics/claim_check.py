@@ -2,6 +2,7 @@
 
 import msgspec
 
+from infra.faults import Corrupt, Missing
 from infra.ports import Blobs
 from schemas.codec import Undecodable, decode_message, encode
 from schemas.jobs import Job, Offloaded
@@ -40,9 +41,9 @@ async def unpack(body: bytes, blobs: Blobs) -> Job:
         return message
     try:
         inner = decode_message(await blobs.get(message.ref))
-    except KeyError as error:
+    except Missing as error:
         raise Undecodable(body, f"the object {message.ref.key} is gone") from error
-    except ValueError as error:
+    except Corrupt as error:
         raise Undecodable(body, f"the object {message.ref.key} is not what was put there: {error}") from error
     if isinstance(inner, Offloaded):
         raise Undecodable(body, f"the object {message.ref.key} holds another reference")

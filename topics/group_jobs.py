@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from infra.faults import Unavailable
 from schemas.errors import TriptychError
 from schemas.jobs import Job
 from topics.headers import Headers, passed_on
@@ -30,7 +31,7 @@ class Work(Protocol[J_contra]):
         `headers`: those of its record that the jobs which come of it are to bear, too.
 
         Raises:
-            ConnectionError, a retriable TriptychError: asked again after a while, for as long as it takes; so a
+            Unavailable, a retriable TriptychError: asked again after a while, for as long as it takes; so a
                 deadline must be looked at here.
             Anything else: a bug on this job; see `give_up`.
         """
@@ -157,7 +158,7 @@ async def _patiently(call: Callable[[], Awaitable[T]], record: Record) -> T:
     while True:
         try:
             return await call()
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("%s waits, trying again in %.1f s: %s", record.at, wait_s, error)
         except TriptychError as error:
             if not error.fault.retriable:

@@ -7,6 +7,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from infra.faults import Unavailable
 from infra.ports import Blobs
 from schemas.errors import TriptychError
 from topics import claim_check
@@ -34,7 +35,7 @@ class KafkaProducer:
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Raises ConnectionError when no broker answers within 10 s."""
+        """Raises Unavailable when no broker answers within 10 s."""
         self._broker = await detect(self._bootstrap)
         if self._broker.idempotent:
             log.info("producer at %s is idempotent", self._bootstrap)
@@ -62,7 +63,7 @@ class KafkaProducer:
                 stored = await sent
         except TimeoutError as error:
             raise _overloaded(f"the broker did not take it within {self._limit_s:g} s") from error
-        except ConnectionError as error:
+        except Unavailable as error:
             raise _overloaded(str(error)) from error
         except KafkaError as error:
             # After an error that no retry can mend (a lost sequence number, say) this client refuses everything.
@@ -89,7 +90,7 @@ class KafkaProducer:
             await client.start()
         except KafkaError as error:
             await _stop(client)
-            raise ConnectionError(f"cannot produce to {broker.bootstrap}: {error}") from error
+            raise Unavailable(f"cannot produce to {broker.bootstrap}: {error}") from error
         return client
 
     async def _healthy(self) -> AIOKafkaProducer:

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CorruptRecordException, KafkaError
 
 from infra.clock import Clock, SystemClock
+from infra.faults import Missing, Unavailable
 from topics.broker import METADATA_MAX_AGE_MS, detect
 from topics.bus import Position
 from topics.reader import Polled
@@ -44,7 +45,7 @@ class KafkaReader:
         return self._client
 
     async def start(self) -> None:
-        """Raises ConnectionError when no broker answers, LookupError when the topic does not exist."""
+        """Raises Unavailable when no broker answers, Missing when the topic does not exist."""
         broker = await detect(self._bootstrap)
         client = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
@@ -87,7 +88,7 @@ class KafkaReader:
         try:
             async with self._answers("read"):
                 chunks = await self._consumer.getmany(*asked, timeout_ms=int(wait_s * 1000))
-        except ConnectionError:
+        except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - below every handler: header names, checksums, whatever a codec raises
             return await self._recover(asked, error)
@@ -114,7 +115,7 @@ class KafkaReader:
 
     async def _learn_topic(self, client: AIOKafkaConsumer) -> None:
         if self._topic not in await client.topics():
-            raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {self._topic} does not exist; `triptych topics create` makes it")
         client.assign([])  # with nothing assigned it keeps the metadata of all topics, and asks for it at once
         while not client.partitions_for_topic(self._topic):  # noqa: ASYNC110 - the client has no event for it
             await asyncio.sleep(METADATA_POLL_S)
@@ -166,7 +167,7 @@ class KafkaReader:
         async with self._answers("salvage records"):
             records, after = await salvage(self._bootstrap, self._topic, behind)
         if after == behind:
-            raise ConnectionError(f"{self._topic}: cannot get past {behind}: {error!r}")
+            raise Unavailable(f"{self._topic}: cannot get past {behind}: {error!r}")
         self._next |= after
         self._seek(after)
         return Polled(records, after)
@@ -186,13 +187,13 @@ class KafkaReader:
 
     @asynccontextmanager
     async def _answers(self, what: str) -> AsyncIterator[None]:
-        """Inside, no answer in time and every error of the broker become ConnectionError."""
+        """Inside, no answer in time and every error of the broker become Unavailable."""
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
                 yield
         except TimeoutError as error:
-            raise ConnectionError(f"could not {what} within {ANSWER_LIMIT_S:g} s") from error
+            raise Unavailable(f"could not {what} within {ANSWER_LIMIT_S:g} s") from error
         except CorruptRecordException:
             raise
         except KafkaError as error:
-            raise ConnectionError(f"could not {what}: {error!r}") from error
+            raise Unavailable(f"could not {what}: {error!r}") from error

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Missing
 from infra.ports import Blobs, Incarnation
 from schemas.errors import TriptychError
 from topics import claim_check
@@ -116,7 +117,7 @@ class MemoryReader:
 
     async def start(self) -> None:
         if not self.partitions():
-            raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {self._topic} does not exist; `triptych topics create` makes it")
 
     def partitions(self) -> int:
         return self._bus.partitions(self._topic)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Generic, TypeVar
 
+from infra.faults import Missing
 from schemas.jobs import Job
 from topics.group_jobs import GroupJobs, Work
 from topics.memory import MemoryBus
@@ -29,7 +30,7 @@ class MemoryPool(Generic[J]):
     async def start(self) -> None:
         count = self._bus.partitions(self._topic)
         if not count:
-            raise LookupError(f"topic {self._topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {self._topic} does not exist; `triptych topics create` makes it")
         positions = {one: self._bus.committed(self._topic, self._topic, one) or 0 for one in range(count)}
         self._tasks = [asyncio.create_task(self._read(positions)), asyncio.create_task(self._commit_on())]
 

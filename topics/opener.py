@@ -31,7 +31,7 @@ class Opener(Generic[J]):
         """The job; None when there is none in it and a dead letter has been sent instead.
 
         Raises:
-            TriptychError, ConnectionError: the object store or the broker cannot say now; nothing was done.
+            TriptychError, Unavailable: the object store or the broker cannot say now; nothing was done.
         """
         if record.fault:
             await self._letters.send(record, "unreadable", record.fault)

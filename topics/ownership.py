@@ -8,6 +8,7 @@ import msgspec
 
 from infra import keys
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.ports import Incarnation, Leases, Tick
 from schemas.signals import Beat
 from topics.bus import FencedOff
@@ -92,7 +93,7 @@ class Ownership:
         self.tenures = {}
         try:
             await self._leases.leave(self.me)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("could not leave the pool, the leases will run out: %s", error)
 
     async def _renew(self) -> None:
@@ -109,7 +110,7 @@ class Ownership:
                     await self._leases.retire(me, count, beat)
                     self._retired = True
                 self._apply(await self._leases.tick(me, count, beat))
-        except ConnectionError as error:
+        except Unavailable as error:
             # What is held stays so until `_valid_until`; then nothing is handed out any more.
             log.warning("cannot renew leases: %s", error)
 

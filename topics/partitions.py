@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.ports import Incarnation, Leases
 from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
@@ -56,7 +57,7 @@ class LeasedConsumer:
         return self._ownership.owned
 
     async def start(self) -> None:
-        """Raises ConnectionError when broker or leases cannot be reached."""
+        """Raises Unavailable when broker or leases cannot be reached."""
         await self._reader.start()
         await self._ownership.start()
         self._committing = asyncio.create_task(self._keep_committing())
@@ -71,7 +72,7 @@ class LeasedConsumer:
             await self._follow()
             await self._fetch()
             return await self._hand_out(most)
-        except (ConnectionError, TriptychError) as error:
+        except (Unavailable, TriptychError) as error:
             log.warning("cannot read jobs now, trying again: %s", error)
             await asyncio.sleep(TROUBLE_WAIT_S)
             return []
@@ -171,7 +172,7 @@ class LeasedConsumer:
             return
         try:
             await self._reader.commit({one: offset for one, (_, offset) in due.items()})
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("cannot commit now, trying again: %s", error)
             return
         for tenure, offset in due.values():

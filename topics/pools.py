@@ -18,6 +18,7 @@ from faststream.kafka import KafkaBroker
 from faststream.kafka.message import KafkaMessage
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from schemas.jobs import Job
 from topics import admin
 from topics.broker import METADATA_MAX_AGE_MS, detect
@@ -45,8 +46,8 @@ class Pool(Protocol):
         """Join the pool and begin to work. Call when everything is ready, not before.
 
         Raises:
-            ConnectionError: no broker answers in time.
-            LookupError: the topic does not exist.
+            Unavailable: no broker answers in time.
+            Missing: the topic does not exist.
         """
         ...
 
@@ -106,7 +107,7 @@ class GroupPool(Generic[J]):
             async with asyncio.timeout(START_LIMIT_S):
                 await broker.start()
         except (TimeoutError, KafkaError) as error:
-            raise ConnectionError(f"cannot join the group of {self._topic}: {error!r}") from error
+            raise Unavailable(f"cannot join the group of {self._topic}: {error!r}") from error
         self._committer = asyncio.create_task(self._commit_on(), name=f"commit {self._topic}")
 
     async def retire(self) -> None:

@@ -15,7 +15,7 @@ class Polled(msgspec.Struct, frozen=True):
 
 
 class PartitionReader(Protocol):
-    """Reads one topic. Every verb but close raises ConnectionError when the broker gives no answer in time."""
+    """Reads one topic. Every verb but close raises Unavailable when the broker gives no answer in time."""
 
     async def start(self) -> None: ...
 

@@ -8,6 +8,7 @@ import struct
 
 import msgspec
 
+from infra.faults import Corrupt
 from schemas.media import Artifact
 
 _LENGTH = struct.Struct("<Q")
@@ -56,13 +57,13 @@ def header_bytes(beginning: bytes) -> int:
     """How many bytes of the object, from its first, the header takes.
 
     Raises:
-        ValueError: no such object begins like this.
+        Corrupt: no such object begins like this.
     """
     if len(beginning) < _LENGTH.size:
-        raise ValueError("shorter than the length of its header")
+        raise Corrupt("shorter than the length of its header")
     length: int = _LENGTH.unpack_from(beginning)[0]
     if length > MAX_HEADER_BYTES:
-        raise ValueError(f"a header of {length} bytes")
+        raise Corrupt(f"a header of {length} bytes")
     return _LENGTH.size + length
 
 
@@ -70,30 +71,30 @@ def unpack_header(beginning: bytes) -> Artifact:
     """The artifact, of at least the object's header.
 
     Raises:
-        ValueError: it is cut off, or is no artifact of ours.
+        Corrupt: it is cut off, or is no artifact of ours.
     """
     try:
         return _artifacts.decode(_header(beginning).metadata.get(METADATA_KEY, ""))
     except msgspec.DecodeError as error:
-        raise ValueError(f"its header: {error}") from error
+        raise Corrupt(f"its header: {error}") from error
 
 
 def unpack(data: bytes) -> tuple[Artifact, memoryview]:
     """The artifact and the bytes of its rows, of the whole object.
 
     Raises:
-        ValueError: it is cut off, or is no artifact of ours.
+        Corrupt: it is cut off, or is no artifact of ours.
     """
     artifact, rows = unpack_header(data), memoryview(data)[header_bytes(data) :]
     if len(rows) != _bytes_of(artifact):
-        raise ValueError(f"{len(rows)} bytes of rows, not {_bytes_of(artifact)}")
+        raise Corrupt(f"{len(rows)} bytes of rows, not {_bytes_of(artifact)}")
     return artifact, rows
 
 
 def _header(beginning: bytes) -> _Header:
     end = header_bytes(beginning)
     if len(beginning) < end:
-        raise ValueError(f"cut off in its header of {end} bytes")
+        raise Corrupt(f"cut off in its header of {end} bytes")
     return _headers.decode(beginning[_LENGTH.size : end])
 
 
@@ -101,5 +102,5 @@ def _bytes_of(artifact: Artifact) -> int:
     if artifact.kind != "embeddings":
         return 0
     if artifact.dtype not in DTYPES:
-        raise ValueError(f"dtype {artifact.dtype!r}; known are {', '.join(DTYPES)}")
+        raise Corrupt(f"dtype {artifact.dtype!r}; known are {', '.join(DTYPES)}")
     return artifact.rows * artifact.width * DTYPES[artifact.dtype][1]

@@ -2,6 +2,7 @@
 
 import logging
 
+from infra.faults import Unavailable
 from infra.ports import Leases, PoolView
 from schemas.jobs import GenerateJob
 from topics import names
@@ -38,6 +39,6 @@ class GenerateSender:
     async def _view(self) -> PoolView:
         try:
             return await self._leases.view(self._partitions)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("cannot see the workers of %s, sending to any: %s", self._topic, error)
             return _NOBODY

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from infra import log as logs
 from infra import settings as config
+from infra.faults import Missing, Unavailable
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
@@ -79,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     except (config.WrongSetting, WrongManifest, ModelMissing, NoSuchEngine, UnknownPolicy, UnusableTokenizer) as error:
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
         return EXIT_UNUSABLE
-    except (ConnectionError, LookupError) as error:  # what is not there yet may come
+    except (Unavailable, Missing) as error:  # what is not there yet may come
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
         return EXIT_TRY_AGAIN
 

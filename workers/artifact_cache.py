@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Blobs
 from schemas.media import Artifact
@@ -48,7 +49,7 @@ class ArtifactCache:
         """Waits for as long as the store gives no answer: bound it by the request's deadline.
 
         Raises:
-            KeyError: the store does not have it. ValueError: the object is no artifact, or too large.
+            Missing: the store does not have it. Corrupt: the object is no artifact, or too large.
         """
         if (lock := self._fetching.get(key)) is None:
             lock = self._fetching[key] = asyncio.Lock()
@@ -71,7 +72,7 @@ class ArtifactCache:
                     raw = await self._blobs.read(key, self._most_bytes)
                 self._metrics.artifact_from_store(self._model, self._clock.monotonic() - began_at, len(raw))
                 return raw
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("cannot fetch %s, again in %.1f s: %s", key, wait_s, error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_MOST_S)

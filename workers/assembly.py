@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from infra.artifact_ports import ArtifactNotes
+from infra.faults import Corrupt, Missing, Unavailable
 from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
 from schemas.media import Artifact, Embeds
@@ -55,11 +56,11 @@ class Assembly:
         try:
             found = await self._artifacts.get(one.artifact)
             _check_fit(one, found.artifact, shape)
-        except KeyError as error:
+        except Missing as error:
             await self._drop_note(one.artifact)
             text = "what was made of a media item is no longer stored; please send the request again"
             raise TriptychError("artifact_missing", text) from error
-        except ValueError as error:
+        except Corrupt as error:
             log.error("artifact %s: %s", one.artifact, error)
             raise TriptychError("internal", "what was made of a media item cannot be used") from error
         return Rows(one.offset, one.length, found.artifact.width, found.artifact.dtype, found.rows, one.digest)
@@ -68,7 +69,7 @@ class Assembly:
         """So that the same request, sent again, finds out that it must be made anew."""
         try:
             await self._notes.drop(artifact)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("the note of %s, which is gone, stays for a while: %s", artifact, error)
 
 
@@ -96,11 +97,11 @@ def _contradiction(one: Embeds, where: str) -> TriptychError:
 
 def _check_fit(one: Embeds, found: Artifact, shape: EmbedsShape) -> None:
     if found.kind != "embeddings":
-        raise ValueError(f"an artifact of {found.kind} has no rows to put into a prompt")
+        raise Corrupt(f"an artifact of {found.kind} has no rows to put into a prompt")
     if found.rows != one.length:
-        raise ValueError(f"{found.rows} rows for {one.length} positions")
+        raise Corrupt(f"{found.rows} rows for {one.length} positions")
     if shape.width and found.width != shape.width:
-        raise ValueError(f"rows of {found.width} numbers for a model of {shape.width}")
+        raise Corrupt(f"rows of {found.width} numbers for a model of {shape.width}")
 
 
 def _first(faults: BaseExceptionGroup[TriptychError]) -> TriptychError:

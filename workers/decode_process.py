@@ -129,7 +129,7 @@ async def serve(settings: Settings, options: DecodeOptions) -> int:
 
     Raises:
         NoSuchEngine: no served model has such a decoder, or one has an engine that is not known.
-        ConnectionError, LookupError: as PoolProcess.run.
+        Unavailable, Missing: as PoolProcess.run.
     """
     around = Surroundings(settings)
     return await serve_pool(around, DecodeTrade(around, options))

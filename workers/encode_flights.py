@@ -14,6 +14,7 @@ import msgspec
 
 from infra import keys
 from infra.artifact_ports import ArtifactNotes
+from infra.faults import Corrupt, Missing, Unavailable
 from infra.metrics import Metrics
 from infra.ports import Blobs, Results
 from schemas.errors import TriptychError
@@ -77,7 +78,7 @@ class Flights:
             MediaFault: the item cannot be encoded.
             NotWanted: no request that waits for it wants to go on.
             TriptychError: too_many_attempts, when encoders died at it; internal, for another version's job.
-            ConnectionError: store or Redis cannot say now.
+            Unavailable: store or Redis cannot say now.
         """
         slot = job.slot
         self._encoders.of(slot, job.language)
@@ -100,7 +101,7 @@ class Flights:
             await asyncio.sleep(RENEW_S)
             try:
                 await self._notes.fly_on(sorted(self._aloft), self._maker)
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("others may begin to encode what is encoded here: %s", error)
 
     async def close(self) -> None:
@@ -140,7 +141,7 @@ class Flights:
     async def _land(self, artifact: str) -> None:
         try:
             await self._notes.land(artifact, self._maker)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("others wait for %s until our flight has timed out: %s", artifact, error)
 
     async def _make(self, flight: _Flight) -> Artifact:
@@ -165,9 +166,9 @@ class Flights:
     async def _fetch(self, slot: Slot) -> bytes:
         try:
             return await self._blobs.get(slot.source)
-        except KeyError as error:
+        except Missing as error:
             raise MediaFault("file_not_found", "it is no longer stored; please send it again") from error
-        except ValueError as error:
+        except Corrupt as error:
             log.error("%s", error)
             raise MediaFault("media_unreadable", "it has been damaged in the store; please send it again") from error
 

@@ -139,7 +139,7 @@ async def serve(settings: Settings, options: EncodeOptions) -> int:
     Raises:
         NoSuchEngine: no served model has an encoder of this pool, or one has an engine that is not known.
         ModelMissing, UnusableTokenizer: an LLM that requests go on to has no usable tokenizer here.
-        ConnectionError, LookupError: as PoolProcess.run.
+        Unavailable, Missing: as PoolProcess.run.
     """
     around = Surroundings(settings)
     return await serve_pool(around, EncodeTrade(around, options))

@@ -48,7 +48,7 @@ class Joiner:
         """Returns when the request is on its way, or somebody else will see to that.
 
         Raises:
-            TriptychError: as join.assemble and Producer.send. ConnectionError: store or Redis cannot say now.
+            TriptychError: as join.assemble and Producer.send. Unavailable: store or Redis cannot say now.
         """
         request_id = job.head.request_id
         lock = self._joining.setdefault(request_id, asyncio.Lock())

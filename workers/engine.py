@@ -130,7 +130,7 @@ class EngineDied(Exception):
     """The engine is gone; the job may go again once it is back."""
 
 
-class Refused(TriptychError):
+class Unrunnable(TriptychError):
     """This job can never run here (length, token id, grammar); the client must change it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -153,7 +153,7 @@ class Engine(Protocol):
         """Run one job; `rows` are those of its embeds. Closing the generator aborts it inside the engine.
 
         Raises:
-            Refused: before the first step. EngineDied: at any time.
+            Unrunnable: before the first step. EngineDied: at any time.
             ValueError: before the first step; the rows hold what no model can compute with.
         """
         ...

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation
 from infra.prefix_index import CacheEvent, PrefixIndex
@@ -112,7 +113,7 @@ class Feed:
                     log.info("%s has a later life: its feed ends", self._me)
                     return
                 wait_s = RETRY_FIRST_S
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("index feed of %s, again in %.2f s: %s", self._me, wait_s, error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_MOST_S)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, Leases, PoolView
 from infra.prefix_index import PrefixIndex
@@ -64,14 +65,14 @@ class HandOff:
             await asyncio.sleep(EVERY_S)
             try:
                 await self.once()
-            except (ConnectionError, TriptychError) as error:
+            except (Unavailable, TriptychError) as error:
                 log.warning("nothing is handed off now: %s", error)
 
     async def once(self) -> int:
         """Look at the queue once; returns how many jobs were given back.
 
         Raises:
-            ConnectionError, TriptychError: Redis or the broker cannot say or take it now; the jobs stay here.
+            Unavailable, TriptychError: Redis or the broker cannot say or take it now; the jobs stay here.
         """
         self._begun.append((self._clock.monotonic(), self._queue.begun))
         if not self._queue:
@@ -116,7 +117,7 @@ class HandOff:
             key = job.head.request_id.encode()
             topic, partition, headers = names.generate(self._model), placed.partition, delivery.headers
             await self._producer.send(topic, placed.telling, partition=partition, key=key, headers=headers)
-        except (ConnectionError, TriptychError):
+        except (Unavailable, TriptychError):
             self._queue.add(delivery)
             raise
         self._consumer.done(delivery)

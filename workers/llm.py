@@ -25,7 +25,7 @@ async def handle(
     """Yield what this job sends: events, and pieces for decoders, each after the token that completes it.
 
     Raises:
-        EngineDied, Refused: from the engine; the loop knows what they mean for the request.
+        EngineDied, Unrunnable: from the engine; the loop knows what they mean for the request.
         TriptychError: the prompt cannot be assembled, or a part of the answer cannot be decoded.
     """
     attempt, watch = account.attempt, Watch(job.outputs) if job.outputs else None

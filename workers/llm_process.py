@@ -184,7 +184,7 @@ async def serve(settings: Settings, options: WorkerOptions) -> int:
 
     Raises:
         WrongManifest: no manifest describes the model.
-        ConnectionError: broker, Redis or object store cannot be reached at start.
+        Unavailable: broker, Redis or object store cannot be reached at start.
     """
     life = Life(settings.drain_s)
     process = LlmProcess(settings, options)

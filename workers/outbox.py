@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from infra.faults import Unavailable
 from infra.ports import AppendState, Outgoing, Results
 from schemas.errors import Code
 from schemas.events import Cancelled, Event, Failed
@@ -112,7 +113,7 @@ class Outbox:
         while True:
             try:
                 return await self._results.append(outgoing)
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("results cannot be stored, trying again in %.2f s: %s", wait_s, error)
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MOST_S)

@@ -10,6 +10,7 @@ from infra import redis_client
 from infra.alive import RedisLives, keep_alive
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
+from infra.faults import Unavailable
 from infra.health_server import HealthServer
 from infra.lifecycle import Life, signals
 from infra.metrics import Metrics
@@ -92,8 +93,8 @@ class PoolProcess:
         """Its whole life; returns the exit code.
 
         Raises:
-            ConnectionError: broker, Redis or object store cannot be reached at start.
-            LookupError: the topic does not exist.
+            Unavailable: broker, Redis or object store cannot be reached at start.
+            Missing: the topic does not exist.
         """
         around, settings = self._around, self._around.settings
         async with AsyncExitStack() as parts:
@@ -153,7 +154,7 @@ class PoolProcess:
         try:
             await self._membership.leave()
             await self._around.lives.end()
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("others will wait for this worker's last beat to fade: %s", error)
 
     def _report(self, phase: str) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation
 from infra.prefix_index import PrefixIndex
@@ -62,7 +63,7 @@ class Presence:
         """End this life: nobody steers here any more, and nothing counts as load of it."""
         try:
             await self._index.retire(self._me)
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("could not leave the prefix index, others will see to it: %s", error)
 
     def _view(self) -> WorkerView:
@@ -100,7 +101,7 @@ class Presence:
             try:
                 await action()
                 failing = False
-            except ConnectionError as error:
+            except Unavailable as error:
                 if not failing:
                     log.warning("cannot %s the prefix index: %s", what, error)
                 failing = True

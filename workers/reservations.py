@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from schemas.jobs import GenerateJob
 
@@ -69,13 +70,13 @@ class Reservations:
             try:
                 await self.flush()
                 wait_s = RETRY_FIRST_S
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("reservations cannot be given back, again in %.2f s: %s", wait_s, error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RETRY_MOST_S)
 
     async def flush(self) -> None:
-        """Give back all that waits now. Raises ConnectionError; what was not given back waits on."""
+        """Give back all that waits now. Raises Unavailable; what was not given back waits on."""
         self._any.clear()
         try:
             while self._first_tokens or self._ended:
@@ -85,7 +86,7 @@ class Reservations:
                     self._first_tokens.pop(ticket, None)
                 for ticket in ended:
                     self._ended.pop(ticket, None)
-        except ConnectionError:
+        except Unavailable:
             self._any.set()
             raise
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
+from infra.faults import Unavailable
 from infra.ports import AppendState
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await call()
-        except ConnectionError as error:
+        except Unavailable as error:
             log.warning("no answer, trying again: %s", error)
         await asyncio.sleep(RETRY_S)
 

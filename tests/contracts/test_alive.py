@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from infra.alive import MemoryLives, RedisLives, keep_alive
+from infra.faults import Unavailable
 from infra.leases import RedisLeases
 from infra.memory import MemoryHub, MemoryResults
 from infra.metrics import Metrics
@@ -125,7 +126,7 @@ async def test_keeping_alive_goes_on_while_the_store_is_away_and_stops_a_process
         async def renew(self) -> None:
             Flaky.asked += 1
             if Flaky.asked == 1:
-                raise ConnectionError("nobody there")
+                raise Unavailable("nobody there")
             await world.begin("a").of(world.model)
             await a.renew()
 

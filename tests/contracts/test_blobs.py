@@ -13,6 +13,7 @@ import pytest
 
 from infra import blob_stream
 from infra.blobs import S3Blobs
+from infra.faults import Corrupt, Missing, Refused, Unavailable
 from infra.memory_blobs import MemoryBlobs
 from infra.ports import Blobs
 from infra.settings import Secret, Settings
@@ -71,7 +72,7 @@ async def test_putting_twice_is_harmless(blobs: Blobs) -> None:
 
 
 async def test_absent_object_is_a_key_error(blobs: Blobs) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(Missing):
         await blobs.get(ref_of(b"never stored"))
 
 
@@ -85,7 +86,7 @@ async def test_bytes_that_do_not_match_their_reference_are_not_stored(blobs: Blo
 async def test_object_that_differs_from_the_reference_is_refused(blobs: Blobs, change: dict[str, object]) -> None:
     ref = ref_of(b"right")
     await blobs.put(ref, b"right")
-    with pytest.raises(ValueError, match=ref.key):
+    with pytest.raises(Corrupt, match=ref.key):
         await blobs.get(msgspec.structs.replace(ref, **change))
 
 
@@ -160,7 +161,7 @@ async def test_many_at_once_share_a_bounded_pool(store: S3Blobs) -> None:
 async def test_wrong_keys_are_a_permission_error_that_does_not_show_them(s3: S3) -> None:
     settings = msgspec.structs.replace(settings_for(s3, new_bucket()), s3_secret_key=Secret("not-the-secret"))
     store = S3Blobs(settings)
-    with pytest.raises(PermissionError) as caught:
+    with pytest.raises(Refused) as caught:
         await store.start()
     assert "not-the-secret" not in str(caught.value)
     await store.close()
@@ -169,7 +170,7 @@ async def test_wrong_keys_are_a_permission_error_that_does_not_show_them(s3: S3)
 async def test_store_that_is_away_is_a_connection_error(unused_tcp_port: int) -> None:
     settings = Settings(s3_endpoint=f"http://127.0.0.1:{unused_tcp_port}")
     store = S3Blobs(settings)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Unavailable):
         await store.start()
     await store.close()
 
@@ -178,9 +179,9 @@ async def test_an_object_of_unknown_digest_is_read_up_to_a_bound(blobs: Blobs) -
     ref = payload_ref(b"12345")
     await blobs.put(ref, b"12345")
     assert await blobs.read(ref.key, 5) == b"12345"
-    with pytest.raises(ValueError):
+    with pytest.raises(Corrupt):
         await blobs.read(ref.key, 4)
-    with pytest.raises(KeyError):
+    with pytest.raises(Missing):
         await blobs.read("artifacts/none", 4)
 
 
@@ -214,7 +215,7 @@ async def test_an_object_comes_back_piece_by_piece(blobs: Blobs) -> None:
     got = [chunk async for chunk in blobs.stream(ref.key)]
     assert b"".join(got) == data
     assert len(got) > 1
-    with pytest.raises(KeyError):
+    with pytest.raises(Missing):
         await anext(blobs.stream("media/absent"))
 
 

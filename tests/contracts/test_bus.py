@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from schemas.codec import encode
 from schemas.errors import TriptychError
@@ -226,7 +227,7 @@ class Unreachable(Opener[GenerateJob]):
     async def open(self, record):  # type: ignore[no-untyped-def]  # as in Opener
         self.asked += 1
         if self.away:
-            raise ConnectionError("the store is away")
+            raise Unavailable("the store is away")
         return await super().open(record)
 
 
@@ -353,7 +354,7 @@ class Silent:
 
     def __getattr__(self, verb: str):  # type: ignore[no-untyped-def]  # any verb of Leases
         if self.silent:
-            raise ConnectionError("the store of leases is away")
+            raise Unavailable("the store of leases is away")
         return getattr(self._leases, verb)
 
 

@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from infra.clock import SystemClock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation
 from infra.prefix_index import CacheEvent, Fed, PrefixIndex
@@ -177,11 +178,11 @@ class _Flaky(PrefixIndex):
         fate = self.rng.random()
         if fate < 0.3:
             self.lost += 1
-            raise ConnectionError("the question is lost")
+            raise Unavailable("the question is lost")
         answer = await super().apply(me, number, events)
         if fate < 0.6:
             self.lost += 1
-            raise ConnectionError("the answer is lost")
+            raise Unavailable("the answer is lost")
         return answer
 
 

@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
+from infra.faults import Missing, Unavailable
 from infra.memory_blobs import MemoryBlobs
 from infra.settings import Settings
 from schemas.codec import encode
@@ -222,7 +223,7 @@ async def test_a_consumer_takes_up_partitions_that_are_added(world: KafkaWorld) 
 
 async def test_a_consumer_of_a_topic_that_does_not_exist_says_so_at_once(world: KafkaWorld) -> None:
     async with asyncio.timeout(5):
-        with pytest.raises(LookupError, match=r"triptych topics create"):
+        with pytest.raises(Missing, match=r"triptych topics create"):
             await KafkaReader(world.bootstrap, "generate.nowhere", "llm.nowhere").start()
     assert "generate.nowhere" not in await _topics(world.bootstrap)
 
@@ -245,7 +246,7 @@ async def test_a_client_does_not_make_the_topic_that_it_misses(world: KafkaWorld
         await client._client.force_metadata_update()
     finally:
         await client.stop()
-    with pytest.raises(LookupError):
+    with pytest.raises(Missing):
         await admin.require(kafka, lost)
 
 
@@ -270,7 +271,7 @@ async def test_a_message_just_at_the_limit_is_sent_as_it_is(world: KafkaWorld) -
 async def test_pings_answer_within_their_time(kafka: str, unused_tcp_port: int) -> None:
     await admin.ping(kafka)
     async with asyncio.timeout(3):
-        with pytest.raises(ConnectionError):
+        with pytest.raises(Unavailable):
             await admin.ping(f"127.0.0.1:{unused_tcp_port}", within_s=1.0)
 
 
@@ -278,12 +279,12 @@ async def test_a_ping_to_something_that_never_answers_ends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # the kernel accepts, nobody answers
         port = server.getsockname()[1]
         async with asyncio.timeout(3):
-            with pytest.raises(ConnectionError):
+            with pytest.raises(Unavailable):
                 await admin.ping(f"127.0.0.1:{port}", within_s=0.5)
 
 
 async def test_a_producer_whose_broker_is_not_there_says_so(unused_tcp_port: int) -> None:
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Unavailable):
         await detect(f"127.0.0.1:{unused_tcp_port}", within_s=0.6)
     with pytest.raises(RuntimeError, match="not been started"):
         await KafkaProducer(f"127.0.0.1:{unused_tcp_port}", MemoryBlobs()).send("t", job("r"))

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from infra import keys
 from infra.clock import ManualClock
+from infra.faults import Unavailable
 from infra.leases import RedisLeases
 from infra.memory_leases import MemoryLeases
 from infra.ports import Incarnation, Leases, Tick
@@ -268,6 +269,6 @@ class TestOnRedis:
 
     async def test_a_redis_that_is_gone_is_a_connection_error(self) -> None:
         client = Redis.from_url("redis://127.0.0.1:1/0")
-        with pytest.raises(ConnectionError):
+        with pytest.raises(Unavailable):
             await RedisLeases(client, "m").join("a")
         await client.aclose()

@@ -8,6 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from cli.local import broker, ports
 from cli.local.process import Part, running
+from infra.faults import Unavailable
 from tests.waiting import until
 from topics.kafka_reader import KafkaReader
 
@@ -42,7 +43,7 @@ async def test_what_a_broker_takes_after_it_lost_its_log_is_read(embedded: Part)
     async def has_read(count: int) -> bool:
         try:
             polled = await reader.poll([0], 0.1)
-        except ConnectionError:
+        except Unavailable:
             return False  # the broker is away
         got.extend(record.value for record in polled.records)
         return len(got) >= count

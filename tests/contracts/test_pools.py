@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from infra.faults import Missing, Unavailable
 from schemas.errors import TriptychError
 from tests.contracts.pool_worlds import PARTITIONS, Bench, KafkaWorld, World, job, kafka_world, memory_world
 from tests.waiting import until
@@ -82,7 +83,7 @@ async def test_no_more_jobs_are_under_way_than_asked_for(world: World) -> None:
 
 async def test_a_job_is_tried_again_until_what_it_needs_is_back(world: World) -> None:
     bench = Bench()
-    bench.faults["r"] = [ConnectionError("the store is away"), TriptychError("overloaded", "the broker is")]
+    bench.faults["r"] = [Unavailable("the store is away"), TriptychError("overloaded", "the broker is")]
     await world.send("r", 0)
     await world.send("s", 0)
     await world.member(bench)
@@ -174,7 +175,7 @@ async def test_a_member_tells_what_it_reads_and_no_more(real: KafkaWorld, caplog
 @pytest.mark.services
 async def test_a_topic_that_does_not_exist_is_told_at_start(real: KafkaWorld) -> None:
     real.topic = "decode.nothing"
-    with pytest.raises(LookupError, match="triptych topics create"):
+    with pytest.raises(Missing, match="triptych topics create"):
         await real.member(Bench())
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from infra import keys
+from infra.faults import Unavailable
 from infra.ports import Claim, Incarnation, Outgoing
 from schemas.events import Cancelled, Event, Failed, Made, Progress, Restarted
 from schemas.refs import BlobRef
@@ -254,7 +255,7 @@ async def test_claim_whose_reply_was_lost_is_answered_the_same_when_asked_again(
 
         await until(carried_out)
         world.proxy.cut()
-        with pytest.raises(ConnectionError):
+        with pytest.raises(Unavailable):
             await asking
         world.proxy.restore()
         assert await results.claim(head, ALICE, 3) == Claim("mine", 1)
@@ -274,7 +275,7 @@ async def test_store_that_is_away_is_a_connection_error_for_every_verb(redis_url
             results.cancel(world.model, head.request_id, ""),
         ]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [ConnectionError] * len(calls)
+        assert [type(outcome) for outcome in outcomes] == [Unavailable] * len(calls)
 
 
 @pytest.mark.services

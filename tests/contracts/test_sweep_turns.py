@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from infra import keys
+from infra.faults import Refused
 from infra.redis_client import connect
 from infra.sweep_turns import SweepTurns
 from infra.sweeper import Swept
@@ -57,7 +58,7 @@ async def test_one_of_many_sweeps_and_tells_what_it_could_not(redis: Redis, capl
 async def test_the_next_turn_comes_when_its_time_has_come_whatever_happened(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broom = Broom(PermissionError("no listing"))
+    broom = Broom(Refused("no listing"))
     one = turns(broom, redis, 1)
     one.start()
     await until(lambda: broom.sweeps > 1)

@@ -44,7 +44,7 @@ from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
 from workers.artifact_cache import ArtifactCache
 from workers.assembly import Assembly
-from workers.engine import Delta, End, Refused, Rows, Step
+from workers.engine import Delta, End, Unrunnable, Rows, Step
 from workers.engines.vllm import VllmEngine
 from workers.job_queue import JobQueue
 from workers.presence import Presence
@@ -307,7 +307,7 @@ async def test_rows_that_do_not_fit_never_reach_the_engine_which_lives(world: Wo
             await world.run(world.job(prompt, wrong))
         assert fault.value.code == code
     raw = memoryview(noise(8, 8, WIDTH - 1).tobytes())
-    with pytest.raises(Refused):
+    with pytest.raises(Unrunnable):
         await world.run(world.job(prompt, narrow), [Rows(8, 8, WIDTH - 1, "float32", raw, "d")])
     nothing = await world.picture(np.full((8, WIDTH), np.nan, dtype=np.float32), 8)
     with pytest.raises(ValueError, match="finite"):

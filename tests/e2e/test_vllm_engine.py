@@ -19,7 +19,7 @@ from schemas.jobs import GenerateJob, Head, JsonObject, JsonSchema, Sampling
 from schemas.manifest import Manifest
 from tests import models
 from tests.waiting import until
-from workers.engine import Delta, End, EngineDied, Refused, Step
+from workers.engine import Delta, End, EngineDied, Unrunnable, Step
 from workers.engines.vllm import VllmEngine
 
 pytestmark = [
@@ -195,7 +195,7 @@ async def test_no_chunk_ever_splits_a_character(engine: VllmEngine, job: MakeJob
 async def test_a_job_that_could_hurt_the_engine_is_refused_and_the_engine_lives(
     engine: VllmEngine, job: MakeJob, sampling: dict[str, Any], param: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Unrunnable) as refused:
         await collect(engine, job("Hello", **sampling))
     assert refused.value.param == param
     assert end(await collect(engine, job("Hello", max_tokens=1))).completion_tokens == 1

@@ -28,6 +28,7 @@ from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
 from infra.clock import SystemClock
+from infra.faults import Unavailable
 from infra.file_records import MemoryFileRecords
 from infra.lifecycle import Life
 from infra.memory import MemoryFollower, MemoryHub, MemoryResults
@@ -118,7 +119,7 @@ class Gateway:
     def _check(self, name: str) -> Any:
         async def check() -> None:
             if name in self.broken:
-                raise ConnectionError("nobody there")
+                raise Unavailable("nobody there")
 
         return check
 

@@ -62,7 +62,7 @@ async def test_ready_says_what_is_not(gateway: Gateway) -> None:
         "ready": False,
         "checks": {
             "bus": "ok",
-            "redis": "ConnectionError: nobody there",
+            "redis": "Unavailable: nobody there",
             "store": "ok",
             f"model {MODEL}": "no LLM worker serves it",
         },

@@ -76,7 +76,7 @@ class Intake:
 
         Raises:
             TriptychError: a media_ code, file_not_found or overloaded; its param and message name the item.
-            ConnectionError: the object store or Redis does not answer.
+            Unavailable: the object store or Redis does not answer.
         """
         if len(items) > limits.items:
             raise TriptychError(

@@ -19,7 +19,7 @@ async def store(
 
     Raises:
         MediaFault: media_unreadable when empty, media_type_unsupported, media_too_large; or what `chunks` raises.
-        ConnectionError: the object store does not answer.
+        Unavailable: the object store does not answer.
     """
     head = b""
     async for chunk in chunks:

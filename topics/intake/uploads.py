@@ -13,6 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Missing
 from infra.file_records import FileRecords
 from infra.ports import Blobs
 from schemas.errors import TriptychError
@@ -132,7 +133,7 @@ class Uploads:
         try:
             async with aclosing(self._blobs.stream(record.upload_key)) as chunks:
                 _, ref = await store(self._blobs, chunks, record.size_bytes)
-        except KeyError:
+        except Missing:
             now = await self.get(record.id)  # another request may have been faster
             if now.blob is None:
                 raise MediaFault("media_unreadable", "it has not been uploaded yet") from None

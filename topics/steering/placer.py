@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Placement
@@ -120,7 +121,7 @@ class IndexPlacer:
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
                 choice = await self._decide(ticket, job, living(view), session)
-        except (ConnectionError, TimeoutError) as error:
+        except (Unavailable, TimeoutError) as error:
             log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
             choice = None
         if choice is None:

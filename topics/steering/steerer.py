@@ -38,7 +38,7 @@ class Steerer:
         """Choose among live workers and reserve under `ticket`. None when the index knows none of them.
 
         Raises:
-            ConnectionError: Redis does not answer.
+            Unavailable: Redis does not answer.
         """
         self._turn += 1
         asked = msgspec.structs.replace(ask, turn=self._turn, draw=self._rng.random())

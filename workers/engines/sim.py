@@ -26,11 +26,11 @@ from workers.engine import (
     End,
     EngineDied,
     Load,
-    Refused,
     Removed,
     Rows,
     Step,
     Stored,
+    Unrunnable,
 )
 from workers.engines.rate import TokenRate
 from workers.engines.sim_cache import Key
@@ -189,11 +189,11 @@ class SimEngine:
 
     def _refuse(self, job: GenerateJob) -> None:
         if job.sampling.n != 1:
-            raise Refused("the sim engine makes one choice", "n")
+            raise Unrunnable("the sim engine makes one choice", "n")
         if job.sampling.logprobs is not None:
-            raise Refused("the sim engine has no log probabilities", "logprobs")
+            raise Unrunnable("the sim engine has no log probabilities", "logprobs")
         if len(job.prompt_ids) + job.sampling.max_tokens > self._params.blocks * self._params.block_tokens:
-            raise Refused("prompt and answer do not fit into the cache", "max_tokens")
+            raise Unrunnable("prompt and answer do not fit into the cache", "max_tokens")
 
     async def _sequence(self, job: GenerateJob) -> Sequence:
         size, tokens = self._params.block_tokens, job.sampling.max_tokens

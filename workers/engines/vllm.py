@@ -16,7 +16,7 @@ from infra.clock import Clock, SystemClock
 from schemas.jobs import GenerateJob, Head, JsonObject, Sampling
 from schemas.manifest import Manifest
 from topics.steering import namespaces
-from workers.engine import CacheBatch, CacheShape, Cleared, EmbedsShape, EngineDied, Load, Refused, Rows, Step
+from workers.engine import CacheBatch, CacheShape, Cleared, EmbedsShape, EngineDied, Load, Rows, Step, Unrunnable
 from workers.engines import vllm_sampling, vllm_settings
 from workers.engines.leash import Leash
 from workers.engines.token_bytes import TokenBytes
@@ -163,7 +163,8 @@ class VllmEngine:
         """The prompt with its rows; what they are is noted before the engine can tell of their blocks."""
         backend, live = self._alive()
         if self.embeds is None or any(one.width != self.embeds.width for one in rows):
-            raise Refused("the model takes no embeddings of this width", "messages")  # vLLM's engine would die of them
+            # vLLM's engine would die of them.
+            raise Unrunnable("the model takes no embeddings of this width", "messages")
         if len(rows) != len(job.embeds):
             raise ValueError(f"{len(rows)} of {len(job.embeds)} items have rows")
         prompt, blocks = await asyncio.to_thread(backend.mixed_prompt, live, job, rows, self._salt)

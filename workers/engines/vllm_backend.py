@@ -18,7 +18,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from infra import settings
 from schemas.jobs import GenerateJob
-from workers.engine import CacheShape, Item, Refused, Rows
+from workers.engine import CacheShape, Item, Rows, Unrunnable
 from workers.engines import vllm_prompt
 from workers.engines.vllm_events import EventStream
 from workers.engines.vllm_load import BoardWriter, LoadBoard
@@ -109,7 +109,7 @@ def sampling_params(arguments: dict[str, Any], constraint: dict[str, Any] | None
     """vLLM's parameters.
 
     Raises:
-        Refused: a value is out of range.
+        Unrunnable: a value is out of range.
     """
     structured = StructuredOutputsParams(**constraint) if constraint else None
     try:
@@ -122,16 +122,16 @@ def verify_grammar(live: Live, params: SamplingParams) -> None:
     """Convert the grammar as vLLM does before a request reaches the engine. May take long; use a thread.
 
     Raises:
-        Refused: a schema that is wrong or that the grammar engine cannot do.
+        Unrunnable: a schema that is wrong or that the grammar engine cannot do.
     """
     config = live.llm.vllm_config
     try:
         params.verify(live.llm.model_config, None, config.structured_outputs_config, live.llm.get_tokenizer())
     except Exception as error:  # the client wrote the schema; whatever it upsets in there, the schema is at fault
         what = _SOURCE_POSITION.sub("", str(error)).strip()
-        raise Refused(f"the response format cannot be followed: {what}", "response_format") from error
+        raise Unrunnable(f"the response format cannot be followed: {what}", "response_format") from error
 
 
-def refusal(error: VLLMValidationError) -> Refused:
+def refusal(error: VLLMValidationError) -> Unrunnable:
     """vLLM's refusal as ours; without the tail it adds to the message for the parameter, which we keep apart."""
-    return Refused(str(error.args[0]), error.parameter)
+    return Unrunnable(str(error.args[0]), error.parameter)

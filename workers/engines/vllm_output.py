@@ -5,7 +5,7 @@ from typing import Any
 
 from schemas.events import Alternative, FinishReason, TokenLogprob
 from schemas.jobs import GenerateJob
-from workers.engine import Delta, End, Refused, Step
+from workers.engine import Delta, End, Step, Unrunnable
 from workers.engines.token_bytes import TokenBytes, text_of
 
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -31,7 +31,7 @@ class Translator:
         """The steps of one vLLM RequestOutput (delta kind).
 
         Raises:
-            Refused: the engine could not follow the response format. EngineError: the request ended abnormally.
+            Unrunnable: the engine could not follow the response format. EngineError: the request ended abnormally.
         """
         self._note_cached(output.num_cached_tokens)
         for choice in output.outputs:
@@ -64,7 +64,7 @@ class Translator:
         if reason is None or reason in _FINISH_REASONS:
             return _FINISH_REASONS[reason] if reason else None
         if reason == "error" and self._job.sampling.constraint is not None:
-            raise Refused("the engine cannot follow this response format", "response_format")
+            raise Unrunnable("the engine cannot follow this response format", "response_format")
         raise EngineError(f"vLLM ended the request with {reason!r}")
 
     def _logprobs(self, token_ids: Sequence[int], positions: Sequence[Mapping[int, Any]]) -> list[TokenLogprob]:

@@ -13,7 +13,7 @@ from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, JsonObject, JsonSchema, Sampling
 from schemas.manifest import Limits
 from schemas.media import ImageOptions, Output
-from workers.engine import Refused
+from workers.engine import Unrunnable
 
 # A torch generator takes no larger seed: the error would surface inside the engine.
 _MAX_SEED = 2**63 - 1
@@ -62,7 +62,7 @@ def check(job: GenerateJob, limits: Limits, vocab_size: int) -> None:
     """Everything that can be told from the job alone.
 
     Raises:
-        Refused: it can never run here; `param` names the request's field.
+        Unrunnable: it can never run here; `param` names the request's field.
     """
     _check_prompt(job.prompt_ids, job.sampling.max_tokens, limits.context_tokens, vocab_size)
     _check_sampling(job.sampling, limits, vocab_size)
@@ -84,27 +84,27 @@ def check_outputs(outputs: Sequence[Output], special: Set[int]) -> None:
 
 def _check_prompt(prompt_ids: list[int], max_tokens: int, context_tokens: int, vocab_size: int) -> None:
     if not prompt_ids:
-        raise Refused("the prompt is empty", "messages")
+        raise Unrunnable("the prompt is empty", "messages")
     if len(prompt_ids) + max_tokens > context_tokens:
-        raise Refused(
+        raise Unrunnable(
             f"{len(prompt_ids)} prompt tokens and {max_tokens} to generate do not fit the model's {context_tokens}",
             "messages" if len(prompt_ids) >= context_tokens else "max_tokens",
         )
     if min(prompt_ids) < 0 or max(prompt_ids) >= vocab_size:
-        raise Refused(f"a prompt token is outside the vocabulary of {vocab_size}", "messages")
+        raise Unrunnable(f"a prompt token is outside the vocabulary of {vocab_size}", "messages")
 
 
 def _check_sampling(sampling: Sampling, limits: Limits, vocab_size: int) -> None:
     if not 1 <= sampling.n <= limits.max_n:
-        raise Refused(f"n must be between 1 and {limits.max_n}", "n")
+        raise Unrunnable(f"n must be between 1 and {limits.max_n}", "n")
     if sampling.logprobs is not None and not 0 <= sampling.logprobs <= limits.max_logprobs:
-        raise Refused(f"at most {limits.max_logprobs} log probabilities a token", "top_logprobs")
+        raise Unrunnable(f"at most {limits.max_logprobs} log probabilities a token", "top_logprobs")
     if sampling.seed is not None and not -_MAX_SEED - 1 <= sampling.seed <= _MAX_SEED:
-        raise Refused("seed must fit 64 bits", "seed")
+        raise Unrunnable("seed must fit 64 bits", "seed")
     if any(not 0 <= token_id < vocab_size for token_id in sampling.logit_bias):
-        raise Refused(f"logit_bias names a token outside the vocabulary of {vocab_size}", "logit_bias")
+        raise Unrunnable(f"logit_bias names a token outside the vocabulary of {vocab_size}", "logit_bias")
     if any(not math.fabs(bias) <= _MAX_BIAS for bias in sampling.logit_bias.values()):
-        raise Refused(f"logit_bias must be between {-_MAX_BIAS:.0f} and {_MAX_BIAS:.0f}", "logit_bias")
+        raise Unrunnable(f"logit_bias must be between {-_MAX_BIAS:.0f} and {_MAX_BIAS:.0f}", "logit_bias")
     if isinstance(sampling.constraint, JsonSchema):
         _check_schema(sampling.constraint.schema)
 
@@ -112,15 +112,15 @@ def _check_sampling(sampling: Sampling, limits: Limits, vocab_size: int) -> None
 def _check_schema(schema: str) -> None:
     """What would keep the grammar compiler busy for minutes: it takes time by the square of optional properties."""
     if len(schema.encode()) > _MAX_SCHEMA_BYTES:
-        raise Refused(f"the JSON schema is larger than {_MAX_SCHEMA_BYTES} bytes", "response_format")
+        raise Unrunnable(f"the JSON schema is larger than {_MAX_SCHEMA_BYTES} bytes", "response_format")
     try:
         parsed = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(f"the JSON schema is no JSON: {error}", "response_format") from error
+        raise Unrunnable(f"the JSON schema is no JSON: {error}", "response_format") from error
     if not isinstance(parsed, dict):
-        raise Refused("the JSON schema must be an object", "response_format")
+        raise Unrunnable("the JSON schema must be an object", "response_format")
     if _properties(parsed) > _MAX_PROPERTIES:
-        raise Refused(f"the JSON schema has more than {_MAX_PROPERTIES} properties", "response_format")
+        raise Unrunnable(f"the JSON schema has more than {_MAX_PROPERTIES} properties", "response_format")
 
 
 def _properties(schema: dict[str, Any]) -> int:

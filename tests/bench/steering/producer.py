@@ -10,6 +10,7 @@ from typing import Self
 from infra import redis_client
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
+from infra.faults import Unavailable
 from infra.follower import RedisFollower
 from infra.leases import RedisLeases
 from infra.metrics import Metrics
@@ -151,7 +152,7 @@ class Producer:
         while True:
             try:
                 self.view = await self._leases.view(self._manifest.partitions)
-            except ConnectionError as error:
+            except Unavailable as error:
                 log.warning("cannot see the workers: %s", error)
             await asyncio.sleep(REFRESH_S)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.dispatch import REFRESH_S, STALE_AFTER_S, Pool, Pools
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.errors import TriptychError
@@ -36,7 +37,7 @@ class Leases:
     async def view(self, partitions: int) -> PoolView:
         self.asked += 1
         if self.down:
-            raise ConnectionError("nobody there")
+            raise Unavailable("nobody there")
         owners = {number: Incarnation(name, 1) for name, numbers in self.owned.items() for number in numbers}
         return PoolView(owners, {name: Beat(name, 1, at=0.0) for name in self.owned})
 

@@ -9,6 +9,7 @@ from gateway import media_pools
 from gateway.exchange import Interrupt, Interrupted
 from gateway.media_pools import MediaPools
 from infra.clock import ManualClock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.pool_members import MemoryPoolMembers
 from tests.waiting import until
@@ -21,7 +22,7 @@ class Flaky(MemoryPoolMembers):
 
     async def look(self, pools: Sequence[str]) -> list[Collection[str]]:
         if self.away:
-            raise ConnectionError("nobody there")
+            raise Unavailable("nobody there")
         return await super().look(pools)
 
 
@@ -41,7 +42,7 @@ class Request:
     async def still_awaits(self, pool: str) -> bool:
         self.checks += 1
         if self.away:
-            raise ConnectionError("the store is away")
+            raise Unavailable("the store is away")
         return pool not in self.done
 
     async def attend(self, pools: MediaPools) -> None:

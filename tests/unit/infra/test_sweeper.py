@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 import pytest
 
 from infra.clock import ManualClock
+from infra.faults import Unavailable
 from infra.memory_blobs import MemoryBlobs
 from infra.memory_notes import MemoryArtifactNotes
 from infra.retention import Kind
@@ -66,9 +67,9 @@ async def test_a_store_that_refuses_everything_is_left_alone_but_other_kinds_are
 async def test_a_store_that_does_not_answer_is_an_error() -> None:
     class Away(Refusing):
         async def discard(self, stored: Sequence[Stored]) -> dict[str, str]:
-            raise ConnectionError("no answer")
+            raise Unavailable("no answer")
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Unavailable):
         await sweeper(Away(), Kind("a/", 60)).sweep()
 
 

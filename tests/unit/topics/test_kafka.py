@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOutError
 
+from infra.faults import Unavailable
 from infra.memory_blobs import MemoryBlobs
 from schemas.errors import TriptychError
 from tests.contracts.bus_worlds import job
@@ -147,7 +148,7 @@ async def test_a_client_that_cannot_be_replaced_yet_is_tried_again(
 
 class LostStore(MemoryBlobs):
     async def put(self, ref: object, data: bytes) -> None:
-        raise ConnectionError("object store: away")
+        raise Unavailable("object store: away")
 
 
 async def test_an_object_store_that_is_away_is_overload_too(broken_broker: Callable[..., type[FakeClient]]) -> None:

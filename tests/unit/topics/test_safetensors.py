@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from infra.faults import Corrupt
 from schemas.media import Artifact, Segment
 from topics import safetensors
 
@@ -43,13 +44,13 @@ def test_equal_artifacts_are_equal_bytes() -> None:
 @pytest.mark.parametrize("cut", [0, 7, 8, 20, 200])
 def test_what_is_cut_off_is_refused(cut: int) -> None:
     packed = safetensors.pack(*rows())
-    with pytest.raises(ValueError, match=r"bytes|cut off|shorter"):
+    with pytest.raises(Corrupt, match=r"bytes|cut off|shorter"):
         safetensors.unpack(packed[:cut] if cut < 200 else packed[:-1])
 
 
 def test_what_is_no_artifact_is_refused() -> None:
     for raw in (b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{}", b'\x14\0\0\0\0\0\0\0{"__metadata__": {} }'):
-        with pytest.raises(ValueError, match="header"):
+        with pytest.raises(Corrupt, match="header"):
             safetensors.unpack(raw)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import struct
 
+from infra.faults import Unavailable
 from infra.memory_blobs import MemoryBlobs
 from schemas.jobs import GenerateJob, Head, Sampling
 from schemas.media import Artifact, Embeds
@@ -35,7 +36,7 @@ class Store(MemoryBlobs):
             await self.held.wait()
             if self.away:
                 self.away -= 1
-                raise ConnectionError("the store is away")
+                raise Unavailable("the store is away")
             return await super().read(key, most_bytes)
         finally:
             self.at_once -= 1

@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from infra.faults import Unavailable
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished, Transcript
 from schemas.jobs import EncodeJob
@@ -279,9 +280,9 @@ async def test_a_broken_sound_fails_its_request(world: World) -> None:
 
 async def test_a_transcript_can_be_tried_again_after_trouble(world: World) -> None:
     job = transcription(world, await world.slots("hello"))
-    world.eye.faults[b"hello"] = ConnectionError("the store is away")
+    world.eye.faults[b"hello"] = Unavailable("the store is away")
     async with world.worker() as work:
-        with pytest.raises(ConnectionError):
+        with pytest.raises(Unavailable):
             await work.handle(job)
         world.eye.faults.clear()
         await work.handle(job)

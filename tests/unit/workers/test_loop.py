@@ -12,7 +12,7 @@ from schemas.jobs import GenerateJob
 from tests.unit.workers.pool import MODEL, Worker, job
 from tests.waiting import until
 from topics.bus import FencedOff
-from workers.engine import Refused, Rows, Step
+from workers.engine import Rows, Step, Unrunnable
 from workers.engines.stub import StubEngine
 from workers.loop import READ_AHEAD
 
@@ -225,7 +225,7 @@ class _Endless(StubEngine):
 @pytest.mark.parametrize(
     ("engine", "code"),
     [
-        (_Faulty(Refused("token id 9 is not in the vocabulary", "logit_bias")), "invalid_request"),
+        (_Faulty(Unrunnable("token id 9 is not in the vocabulary", "logit_bias")), "invalid_request"),
         (_Faulty(RuntimeError("secret detail")), "internal"),
         (_Endless(slots=4, step_s=0.001), "engine_no_end"),
     ],

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from infra.faults import Unavailable
 from infra.memory import MemoryHub
 from infra.metrics import Metrics
 from schemas.jobs import GenerateJob, Placement
@@ -34,7 +35,7 @@ class Index:
         await asyncio.sleep(0)
         if self.away:
             self.refused += 1
-            raise ConnectionError("away")
+            raise Unavailable("away")
         self.calls.append((list(first_tokens), list(ended)))
         return len(ended)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from infra.clock import SystemClock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Head, Sampling
@@ -37,7 +38,7 @@ class Decider(Steerer):
     ) -> Choice | None:
         self.keys = list(block_keys)
         if self._down:
-            raise ConnectionError("nobody there")
+            raise Unavailable("nobody there")
         return Choice(str(workers[0]), "only one", len(block_keys), alternatives=self._others)
 
 

@@ -10,7 +10,7 @@ from tests.unit.workers.engines.jobs import job
 from tests.waiting import until
 from topics.steering import namespaces
 from topics.steering.blocks import Media, Namespace, begin, extend
-from workers.engine import CacheBatch, Cleared, Delta, End, EngineDied, Refused, Step, Stored
+from workers.engine import CacheBatch, Cleared, Delta, End, EngineDied, Step, Stored, Unrunnable
 from workers.engines import sim
 from workers.engines.sim import SimEngine
 from workers.engines.sim_parts import SimParams
@@ -124,7 +124,7 @@ async def test_a_death_ends_open_runs_and_a_restart_serves_again_with_an_empty_c
     ("sampling", "param"), [({"n": 2}, "n"), ({"logprobs": 0}, "logprobs"), ({"max_tokens": 300}, "max_tokens")]
 )
 async def test_what_the_model_cannot_do_is_refused(engine: SimEngine, sampling: dict[str, int], param: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Unrunnable) as refused:
         await collect(engine, [1], **sampling)
     assert refused.value.param == param
 

@@ -7,7 +7,7 @@ from infra import gguf_tokenizer
 from schemas.jobs import JsonObject
 from tests.unit.infra import tiny_gguf
 from tests.unit.workers.engines.jobs import job
-from workers.engine import Delta, End, Refused, Step
+from workers.engine import Delta, End, Step, Unrunnable
 from workers.engines.token_bytes import TokenBytes
 from workers.engines.vllm_output import EngineError, Translator
 
@@ -80,7 +80,7 @@ def test_the_token_that_ends_the_answer_has_no_log_probability_for_it_has_no_tex
 
 def test_an_error_of_a_constrained_request_is_the_response_formats_fault_and_else_the_engines() -> None:
     failed = output(choice(finish_reason="error"), finished=True)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Unrunnable) as refused:
         translate(failed, constraint=JsonObject())
     assert refused.value.param == "response_format"
     with pytest.raises(EngineError, match="'error'"):

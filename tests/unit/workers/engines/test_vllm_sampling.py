@@ -9,7 +9,7 @@ from schemas.jobs import JsonObject, JsonSchema, Sampling
 from schemas.manifest import Limits
 from schemas.media import ImageOptions, Output, SpeechOptions
 from tests.unit.workers.engines.jobs import job
-from workers.engine import Refused
+from workers.engine import Unrunnable
 from workers.engines.vllm_sampling import check, check_outputs, constraint, sampling_params
 
 LIMITS = Limits(context_tokens=32, max_n=4, max_logprobs=5)
@@ -85,7 +85,7 @@ def properties(count: int) -> dict[str, Any]:
 def test_what_could_break_the_engine_is_refused_naming_the_field(
     prompt: list[int], sampling: dict[str, Any], param: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Unrunnable) as refused:
         check(job(prompt, **sampling), LIMITS, VOCAB)
     assert refused.value.param == param
 
