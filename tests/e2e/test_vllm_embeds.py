@@ -44,7 +44,7 @@ from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
 from workers.artifact_cache import ArtifactCache
 from workers.assembly import Assembly
-from workers.engine import Delta, End, Unrunnable, Rows, Step
+from workers.engine import Delta, End, Rows, Step, Unrunnable
 from workers.engines.vllm import VllmEngine
 from workers.job_queue import JobQueue
 from workers.presence import Presence

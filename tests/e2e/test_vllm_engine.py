@@ -19,7 +19,7 @@ from schemas.jobs import GenerateJob, Head, JsonObject, JsonSchema, Sampling
 from schemas.manifest import Manifest
 from tests import models
 from tests.waiting import until
-from workers.engine import Delta, End, EngineDied, Unrunnable, Step
+from workers.engine import Delta, End, EngineDied, Step, Unrunnable
 from workers.engines.vllm import VllmEngine
 
 pytestmark = [
