@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Leases, PoolView
 from infra.repeated import Repeated
+from infra.tasks import owned
 from schemas.jobs import GenerateJob
 from topics import names
-from topics.bus import Producer
 from topics.headers import Headers
-from topics.steering.placer import Placed, Placer
+from topics.steering.dispatch import Dispatcher
+from topics.steering.placer import Placed
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,13 @@ _NOBODY = PoolView(owners={}, beats={})
 class Pool:
     """The workers of one model, as seen from this gateway."""
 
-    def __init__(self, model: str, partitions: int, leases: Leases, producer: Producer, placer: Placer) -> None:
+    def __init__(self, model: str, partitions: int, leases: Leases, dispatcher: Dispatcher) -> None:
         self.model = model
-        self._topic = names.generate(model)
         self._partitions = partitions
         self._leases = leases
-        self._producer = producer
-        self._placer = placer
+        self._dispatcher = dispatcher
         self._view = _NOBODY
         self._failures = 0
-        self._sent: Counter[str] = Counter()  # to each worker, by this gateway, and not yet ended
 
     @property
     def workers(self) -> int:
@@ -58,7 +55,7 @@ class Pool:
         try:
             self._view = await self._leases.view(self._partitions)
             self._failures = 0
-        except Unavailable as error:
+        except PortFault as error:
             self._failures += 1
             if self._failures == 1:
                 log.warning("cannot see the workers of %s: %s", self.model, error)
@@ -70,20 +67,21 @@ class Pool:
         """Send the job to the worker that steering chooses; it counts as that worker's load while inside.
 
         Raises:
-            TriptychError: overloaded, when the broker does not take it in time.
+            Unavailable, Missing, Refused: as Dispatcher.send.
         """
-        placed = await self._placer.place(job, self._view, self._sent, session)
-        self._sent[placed.worker] += 1
+        placed = await self._dispatcher.send(job, self._view, headers, session=session, telling=False)
         try:
-            key = job.head.request_id.encode()
-            await self._producer.send(self._topic, placed.job, partition=placed.partition, key=key, headers=headers)
             yield placed
         finally:
-            self._sent[placed.worker] -= 1
+            self._dispatcher.ended(placed)
+
+    async def run(self) -> None:
+        """Until cancelled, whatever `Dispatcher.run` does."""
+        await self._dispatcher.run()
 
     def answered(self, completion_tokens: int) -> None:
         """Steering expects answers as long as those it has seen."""
-        self._placer.answered(completion_tokens)
+        self._dispatcher.answered(completion_tokens)
 
 
 class Pools:
@@ -94,6 +92,7 @@ class Pools:
         for pool in pools.values():
             metrics.count_workers_by(names.generate(pool.model), pool.count)
         self._looking = Repeated(self._refresh, REFRESH_S, "pools")
+        self._running: list[asyncio.Task[None]] = []
 
     def __getitem__(self, model: str) -> Pool:
         return self._pools[model]
@@ -104,9 +103,13 @@ class Pools:
     async def start(self) -> None:
         """Look once, then go on looking until closed."""
         await self._looking.start()
+        self._running = [owned(pool.run(), f"dispatch to {pool.model}") for pool in self._pools.values()]
 
     async def close(self) -> None:
         await self._looking.close()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _refresh(self) -> None:
         await asyncio.gather(*(pool.refresh() for pool in self._pools.values()))

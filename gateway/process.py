@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import random
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -45,9 +44,8 @@ from topics import admin, asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
-from topics.steering.placer import IndexPlacer
+from topics.steering import dispatch
 from topics.steering.policy import parse_policy
-from topics.steering.steerer import Steerer
 from topics.tokens import ChatTokenizer
 
 log = logging.getLogger(__name__)
@@ -158,9 +156,9 @@ class GatewayProcess:
 
     def _pool(self, llm: Manifest) -> Pool:
         leases = RedisLeases(self._redis, llm.id, clock=self._clock)
-        steerer = Steerer(PrefixIndex(self._redis, llm.id), self._policy, random.Random())
-        placer = IndexPlacer(llm, steerer, self._metrics, self._clock)
-        return Pool(llm.id, llm.partitions, leases, self._producer, placer)
+        index = PrefixIndex(self._redis, llm.id)
+        dispatcher = dispatch.by_index(llm, index, self._policy, self._producer, self._metrics, self._clock)
+        return Pool(llm.id, llm.partitions, leases, dispatcher)
 
     def _services(self) -> Mapping[str, Check]:
         bootstrap = self._settings.kafka

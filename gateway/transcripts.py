@@ -1,6 +1,5 @@
 """What was said in spoken answers, so that a later turn can refer to one by its id, on any gateway."""
 
-import hashlib
 import logging
 import re
 
@@ -8,6 +7,7 @@ import msgspec
 
 from infra.clock import Clock
 from infra.faults import Missing, Unavailable
+from infra.hashing import sha256_of
 from infra.ports import Blobs
 from schemas import codec
 from schemas.errors import TriptychError
@@ -41,7 +41,7 @@ class Transcripts:
     async def keep(self, audio_id: str, said: Said) -> None:
         """Without it a later turn cannot refer to the answer; the answer itself is as good as ever."""
         data = codec.to_json(said)
-        ref = BlobRef(_key(audio_id), hashlib.sha256(data).hexdigest(), len(data), "application/json")
+        ref = BlobRef(_key(audio_id), await sha256_of(data), len(data), "application/json")
         try:
             await self._blobs.put(ref, data)
         except Unavailable as error:

@@ -14,6 +14,7 @@ from botocore.exceptions import ConnectionError as BotoConnectionError
 from infra.blob_stream import StreamPut
 from infra.clock import Clock, SystemClock
 from infra.faults import Corrupt, Missing, Refused, Unavailable
+from infra.hashing import checked, fits
 from infra.settings import Settings
 from infra.sweeper import Stored
 from schemas.refs import BlobRef
@@ -61,7 +62,7 @@ class S3Blobs:
         await self._open.aclose()
 
     async def put(self, ref: BlobRef, data: bytes) -> None:
-        ref.check(data)
+        fits(ref, data)
         with _translated(ref.key):
             await self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=ref.media_type)
 
@@ -76,7 +77,7 @@ class S3Blobs:
                 if answer["ContentLength"] != ref.size_bytes:
                     raise Corrupt(f"{ref.key} has {answer['ContentLength']} bytes, not {ref.size_bytes}")
                 data: bytes = await body.read()
-        return checked(ref, data)
+        return await checked(ref, data)
 
     async def read(self, key: str, most_bytes: int) -> bytes:
         with _translated(key):
@@ -237,15 +238,6 @@ class S3Blobs:
         except Refused as error:
             if _code_of(error.__cause__) not in _OURS_ALREADY:  # another process was faster
                 raise
-
-
-def checked(ref: BlobRef, data: bytes) -> bytes:
-    """Raises Corrupt when these are not the bytes that the reference names."""
-    try:
-        ref.check(data)
-    except ValueError as error:
-        raise Corrupt(str(error)) from error
-    return data
 
 
 @contextmanager

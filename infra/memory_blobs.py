@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from infra.blobs import checked
 from infra.clock import Clock, SystemClock
 from infra.faults import Corrupt, Missing
+from infra.hashing import checked, fits
 from infra.settings import Settings
 from infra.sweeper import Stored
 from schemas.refs import BlobRef
@@ -24,7 +24,7 @@ class MemoryBlobs:
         self._written_at: dict[str, float] = {}
 
     async def put(self, ref: BlobRef, data: bytes) -> None:
-        ref.check(data)
+        fits(ref, data)
         self._write(ref.key, data)
 
     async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
@@ -36,7 +36,7 @@ class MemoryBlobs:
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
-        return checked(ref, self._there(ref.key))
+        return await checked(ref, self._there(ref.key))
 
     async def read(self, key: str, most_bytes: int) -> bytes:
         data = self._there(key)

@@ -11,6 +11,7 @@
 | triptych_appends_total         | counter   | state          | per batch appended: stored, cancelled, fenced, ended   |
 | triptych_catch_ups_total       | counter   | reason         | a follower reads a stream: see infra/stream_reader.py  |
 | triptych_dead_letters_total    | counter   | reason         | a record goes to the dead-letter topic                 |
+| triptych_braked_records        | gauge     |                | now: records that wait before becoming dead letters    |
 | triptych_handed_off_jobs_total | counter   | model          | a worker gives a queued job back to steering           |
 | triptych_engine_restarts_total | counter   | model          | an engine that died is running again                   |
 | triptych_steering_decisions_total | counter | model, reason | a gateway, encoder or worker (hand-off) places a job   |
@@ -61,6 +62,9 @@ class Metrics(MediaMetrics):
         )
         self._dead_letters = Counter(
             "triptych_dead_letters", "Records nobody could handle", ["reason"], registry=registry
+        )
+        self._braked = Gauge(
+            "triptych_braked_records", "Records that wait before becoming dead letters", registry=registry
         )
         self._handed_off = Counter(
             "triptych_handed_off_jobs", "Queued jobs given back to steering", ["model"], registry=registry
@@ -120,6 +124,9 @@ class Metrics(MediaMetrics):
 
     def dead_letter(self, reason: str) -> None:
         self._dead_letters.labels(reason).inc()
+
+    def count_braked_by(self, count: Callable[[], float]) -> None:
+        self._braked.set_function(count)
 
     def handed_off(self, model: str) -> None:
         self._handed_off.labels(model).inc()

@@ -24,7 +24,9 @@ class Incarnation(msgspec.Struct, frozen=True):
 class Blobs(Protocol):
     """The object store. Keys are content addresses, so writing twice is harmless and no conditional put is needed."""
 
-    async def put(self, ref: BlobRef, data: bytes) -> None: ...
+    async def put(self, ref: BlobRef, data: bytes) -> None:
+        """The reference must have been made of these very bytes (hashing.py): they are not hashed again."""
+        ...
 
     async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
         """Store what comes under `<folder>/<sha256 of it>`, in bounded memory; not if `hold` would leave it as is.

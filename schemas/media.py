@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.ranges import Count, Digest, Label, Name, ObjectKey, OptionalName, OptionalTokenId, Seed
 from schemas.refs import BlobRef
 
 MediaKind = Literal["image", "audio", "video"]
@@ -23,21 +24,21 @@ class Slot(msgspec.Struct, frozen=True, omit_defaults=True):
     are in the order of their offsets. `encoder` is "<served model>/<encoder kind>", as its manifest declares it.
     """
 
-    offset: int  # where in the draft's prompt it goes in
+    offset: Count  # where in the draft's prompt it goes in
     kind: MediaKind  # what the client sent
     pool: EncoderKind  # who encodes it; a video has a slot for each
-    encoder: str  # "<served model>/<encoder kind>"
+    encoder: Name  # "<served model>/<encoder kind>"
     source: BlobRef  # the medium itself
-    artifact: str  # object key of what the encoder makes of it: artifacts/<encoder fingerprint>/<sha256>.safetensors
-    param: str  # where the client put it, for errors: "messages[0].content[1]"
+    artifact: ObjectKey  # of what the encoder makes of it: artifacts/<encoder fingerprint>/<sha256>.safetensors
+    param: Label  # where the client put it, for errors: "messages[0].content[1]"
 
 
 class Room(msgspec.Struct, frozen=True, omit_defaults=True):
     """What decides how long an answer may be, once the length of the prompt is known."""
 
-    context_tokens: int  # of the model
-    asked_tokens: int | None = None  # what the client allows; None = as many as there is room for
-    min_tokens: int = 0  # what the client asks for at least
+    context_tokens: Count  # of the model
+    asked_tokens: Count | None = None  # what the client allows; None = as many as there is room for
+    min_tokens: Count = 0  # what the client asks for at least
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
@@ -70,10 +71,10 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
 class Embeds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rows of an artifact in an assembled prompt, in the place of the placeholder ids at [offset, offset + length)."""
 
-    offset: int  # in the prompt
-    length: int  # rows, and placeholder ids
-    artifact: str  # object key
-    digest: str  # of encoder and source: what block keys take for the content
+    offset: Count  # in the prompt
+    length: Count  # rows, and placeholder ids
+    artifact: ObjectKey  # object key
+    digest: Digest  # of encoder and source: what block keys take for the content
 
 
 class ImageOptions(msgspec.Struct, frozen=True, tag="image", omit_defaults=True):
@@ -84,7 +85,7 @@ class ImageOptions(msgspec.Struct, frozen=True, tag="image", omit_defaults=True)
     height: Annotated[int, Meta(ge=8, le=2048)] = 256  # pixels
     steps: Annotated[int, Meta(ge=1, le=200)] = 25  # of diffusion
     guidance: Annotated[float, Meta(ge=0, le=30)] = 2.0  # how closely it keeps to what was asked
-    seed: int | None = None  # None = another picture every time
+    seed: Seed | None = None  # None = another picture every time
     quality: Annotated[int, Meta(ge=1, le=100)] = 90  # of jpeg and webp
 
 
@@ -95,7 +96,7 @@ PCM16_RATE_HZ = 24_000
 class SpeechOptions(msgspec.Struct, frozen=True, tag="speech", omit_defaults=True):
     """How text is spoken and stored. pcm16 is 24 kHz, mono, little endian, without a header, as OpenAI streams it."""
 
-    voice: str = ""  # empty = the decoder's first
+    voice: OptionalName = ""  # empty = the decoder's first
     format: AudioFormat = "wav"  # of the file
     speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0  # 1 = as the voice speaks by itself
     chunked: bool = False  # one Made event per sentence, instead of one for all
@@ -108,9 +109,9 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     Speech: the text of the answer.
     """
 
-    decoder: str  # "<served model>/<decoder kind>", as its manifest declares it
+    decoder: Name  # "<served model>/<decoder kind>", as its manifest declares it
     options: ImageOptions | SpeechOptions  # of a picture or of speech
-    begin: int = -1  # token id that opens a run of codes; -1 = none
-    end: int = -1  # token id that closes it
-    first: int = -1  # the codes are the ids [first, last]
-    last: int = -1  # see `first`
+    begin: OptionalTokenId = -1  # token id that opens a run of codes; -1 = none
+    end: OptionalTokenId = -1  # token id that closes it
+    first: OptionalTokenId = -1  # the codes are the ids [first, last]
+    last: OptionalTokenId = -1  # see `first`

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from schemas.ranges import Count, OptionalName, Weight
+
 
 class Ask(msgspec.Struct, frozen=True):
     """One request as steering sees it."""
@@ -60,9 +62,9 @@ class Choice(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of a choice is told to whoever follows the request. Travels in jobs and events: jobs.py has the rule."""
 
-    worker: str  # the one that was chosen, by name; empty when nobody was there
-    partition: int  # of generate.<model>, where the job went
-    reason: str  # home, cold, ...: as the policy calls it
-    predicted_tokens: int = 0  # of the prompt, that the worker's prefix cache was expected to hold
-    hops: int = 0  # how often a worker has given the job back before
-    alternatives: dict[str, float] = {}  # the nearest of the other workers -> as Alternative.cost, cheapest first
+    worker: OptionalName  # the one that was chosen, by name; empty when nobody was there
+    partition: Count  # of generate.<model>, where the job went
+    reason: OptionalName  # home, cold, ...: as the policy calls it
+    predicted_tokens: Count = 0  # of the prompt, that the worker's prefix cache was expected to hold
+    hops: Count = 0  # how often a worker has given the job back before
+    alternatives: dict[str, Weight] = {}  # the nearest of the other workers -> as Alternative.cost, cheapest first

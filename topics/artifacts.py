@@ -4,7 +4,6 @@ The object store is the truth. A note in Redis saves asking it; a note is small,
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -13,6 +12,7 @@ import msgspec
 
 from infra.artifact_ports import ArtifactNotes
 from infra.faults import Corrupt, Missing
+from infra.hashing import sha256_of
 from infra.ports import Blobs
 from schemas.media import Artifact, Slot
 from schemas.refs import BlobRef
@@ -54,7 +54,7 @@ class Artifacts:
     async def store(self, key: str, artifact: Artifact, rows: bytes | memoryview = b"") -> None:
         """Write it, then note it: a note never tells of what is not there."""
         data = safetensors.pack(artifact, rows)
-        ref = BlobRef(key, hashlib.sha256(data).hexdigest(), len(data), MEDIA_TYPE)
+        ref = BlobRef(key, await sha256_of(data), len(data), MEDIA_TYPE)
         await self._blobs.put(ref, data)
         await self._note(key, artifact)
 

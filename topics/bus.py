@@ -47,7 +47,8 @@ class Producer(Protocol):
         """Returns when the broker has acknowledged it.
 
         Raises:
-            TriptychError: overloaded, when the broker does not take it in time.
+            Unavailable: the broker, or the store of a large message, does not take it in time; it may have it anyway.
+            Missing: there is no such topic or partition. Refused: too large, or not allowed.
         """
         ...
 
@@ -71,6 +72,14 @@ class PartitionConsumer(Protocol):
         """Join the pool and begin to renew leases in the background. Call when the engine is ready, not before."""
         ...
 
+    async def watch(self) -> None:
+        """For as long as leases are renewed and commits made; put it into the task group of whoever takes.
+
+        Raises:
+            FencedOff: a later life of this worker has begun. Anything else: a bug has ended that work.
+        """
+        ...
+
     async def take(self, most: int) -> list[Delivery]:
         """At most `most` jobs; waits a short while for the first one, then returns what there is (maybe nothing).
 
@@ -87,6 +96,10 @@ class PartitionConsumer(Protocol):
 
         Harmless for a delivery of a partition that has been lost since.
         """
+        ...
+
+    async def set_aside(self, delivery: Delivery, error: BaseException) -> None:
+        """Keep it as a dead letter: it could be neither run nor ended. Then as `done`."""
         ...
 
     async def retire(self) -> None:

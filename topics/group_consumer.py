@@ -59,7 +59,7 @@ class GroupConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
             except (ConsumerStoppedError, KafkaError):
                 raise
             except Exception as error:  # noqa: BLE001 - below every handler: header names, checksums, whatever a codec raises
-                found = await self._recover(error)
+                found = await self._recovered(error)
             else:
                 found = {tp: [self._record(one) for one in chunk] for tp, chunk in chunks.items()}
             if found:
@@ -75,6 +75,17 @@ class GroupConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         if tenure != self._next_of:
             self._next, self._next_of = {}, tenure
         return tenure
+
+    async def _recovered(self, error: Exception) -> dict[TopicPartition, list[Record]]:
+        """FastStream starts a loop that failed again at once, and says why only the first time."""
+        try:
+            return await self._recover(error)
+        except ConsumerStoppedError:
+            raise
+        except Exception:
+            log.exception("reading on failed, trying again in %.1f s", RETRY_S)
+            await asyncio.sleep(RETRY_S)
+            return {}
 
     async def _recover(self, error: Exception) -> dict[TopicPartition, list[Record]]:
         """Something in one of the partitions cannot be decoded; the client does not say which.

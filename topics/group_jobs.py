@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from infra.faults import Unavailable
-from schemas.errors import TriptychError
+from infra.patience import patiently
 from schemas.jobs import Job
+from topics.bulkhead import Raised, contained
 from topics.headers import Headers, passed_on
 from topics.opener import Opener
 from topics.records import Record
@@ -15,11 +15,8 @@ from topics.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
-RETRY_FIRST_S, RETRY_MOST_S = 0.1, 2.0
-
 J = TypeVar("J", bound=Job)
 J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
-T = TypeVar("T")
 
 
 class Work(Protocol[J_contra]):
@@ -31,14 +28,13 @@ class Work(Protocol[J_contra]):
         `headers`: those of its record that the jobs which come of it are to bear, too.
 
         Raises:
-            Unavailable, a retriable TriptychError: asked again after a while, for as long as it takes; so a
-                deadline must be looked at here.
+            Unavailable: asked again after a while, for as long as it takes; so a deadline must be looked at here.
             Anything else: a bug on this job; see `give_up`.
         """
         ...
 
-    async def give_up(self, job: J_contra, error: Exception) -> None:
-        """`handle` has failed for good: end the request. Raises as `handle`."""
+    async def give_up(self, job: J_contra, error: BaseException) -> None:
+        """`handle` has failed for good: end the request. Raises as `handle`; the record then becomes a dead letter."""
         ...
 
 
@@ -114,14 +110,30 @@ class GroupJobs(Generic[J]):
         return len(self._running) < self._most
 
     def _begin(self, record: Record) -> None:
-        mark = self._marks.setdefault(record.at.partition, Watermark(record.at.offset))
+        mark = self._mark_of(record)
         mark.handed_out(record.at.offset)
         again = record in self._running
         self._running[record] = mark
         if not again:
             task = asyncio.create_task(self._run(record), name=str(record.at))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _mark_of(self, record: Record) -> Watermark:
+        mark = self._marks.get(record.at.partition)
+        if mark is not None and record.at.offset < mark.next:
+            log.warning(
+                "%s: the log begins anew", record.at
+            )  # the broker has lost it; what was open belongs to the old
+            mark = None
+        if mark is None:
+            mark = self._marks[record.at.partition] = Watermark(record.at.offset)
+        return mark
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("%s failed, and its offset is not committed", task.get_name(), exc_info=error)
 
     async def _run(self, record: Record) -> None:
         try:
@@ -135,34 +147,20 @@ class GroupJobs(Generic[J]):
                 self._room.notify_all()
 
     async def _settle(self, record: Record) -> None:
-        job = await _patiently(lambda: self._opener.open(record), record)
+        """Returns when the record has its one outcome: done, its request ended with an error, or a dead letter."""
+        job = await self._opener.open(record)
         if job is None:
             return
         try:
-            await _patiently(lambda: self._work.handle(job, passed_on(record.headers)), record)
-        except Exception as error:
-            log.exception("%s (request %s) failed", record.at, job.head.request_id)
+            await contained(patiently(lambda: self._work.handle(job, passed_on(record.headers)), str(record.at)))
+        except Raised as raised:
+            error = raised.__cause__ or raised
+            log.error("%s (request %s) failed", record.at, job.head.request_id, exc_info=error)
             await self._give_up(record, job, error)
 
-    async def _give_up(self, record: Record, job: J, error: Exception) -> None:
+    async def _give_up(self, record: Record, job: J, error: BaseException) -> None:
         try:
-            await _patiently(lambda: self._work.give_up(job, error), record)
-        except Exception:
-            # Its deadline ends the request. One job must not stop a partition for ever.
-            log.exception("%s (request %s) could not even be given up", record.at, job.head.request_id)
-
-
-async def _patiently(call: Callable[[], Awaitable[T]], record: Record) -> T:
-    """Ask until there is an answer."""
-    wait_s = RETRY_FIRST_S
-    while True:
-        try:
-            return await call()
-        except Unavailable as error:
-            log.warning("%s waits, trying again in %.1f s: %s", record.at, wait_s, error)
-        except TriptychError as error:
-            if not error.fault.retriable:
-                raise
-            log.warning("%s waits, trying again in %.1f s: %s", record.at, wait_s, error)
-        await asyncio.sleep(wait_s)
-        wait_s = min(2 * wait_s, RETRY_MOST_S)
+            await contained(patiently(lambda: self._work.give_up(job, error), f"the end of {job.head.request_id}"))
+        except Raised as raised:
+            log.error("%s (request %s) could not even be ended", record.at, job.head.request_id, exc_info=raised)
+            await self._opener.set_aside(record, error)

@@ -5,11 +5,10 @@ import logging
 
 import msgspec
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import InvalidTopicError, KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
-from infra.faults import Unavailable
+from infra.faults import Missing, Refused, Unavailable
 from infra.ports import Blobs
-from schemas.errors import TriptychError
 from topics import claim_check
 from topics.broker import METADATA_MAX_AGE_MS, Broker, detect
 from topics.bus import Position
@@ -19,7 +18,8 @@ log = logging.getLogger(__name__)
 
 SEND_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 5.0
-RETRY_AFTER_S = 1
+# Too large, or not for us: sent again, it would be refused again.
+_NOT_ALLOWED = (MessageSizeTooLargeError, TopicAuthorizationFailedError, InvalidTopicError)
 
 
 class KafkaProducer:
@@ -62,13 +62,13 @@ class KafkaProducer:
                 sent = await client.send(topic, body, key=key, partition=partition, headers=headers)
                 stored = await sent
         except TimeoutError as error:
-            raise _overloaded(f"the broker did not take it within {self._limit_s:g} s") from error
-        except Unavailable as error:
-            raise _overloaded(str(error)) from error
+            raise Unavailable(f"the broker did not take a record for {topic} within {self._limit_s:g} s") from error
+        except _NOT_ALLOWED as error:
+            raise Refused(f"the broker refuses a record for {topic}: {error!r}") from error
         except KafkaError as error:
             # After an error that no retry can mend (a lost sequence number, say) this client refuses everything.
             self._broken = self._broken or not error.retriable
-            raise _overloaded(f"the broker refused it: {error!r}") from error
+            raise Unavailable(f"the broker did not take a record for {topic}: {error!r}") from error
         return Position(topic, stored.partition, stored.offset)
 
     async def close(self) -> None:
@@ -112,9 +112,9 @@ class KafkaProducer:
             return
         fresh = (await client.client.fetch_all_metadata()).partitions_for_topic(topic)
         if not fresh:
-            raise TriptychError("internal", f"topic {topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {topic} does not exist; `triptych topics create` makes it")
         if partition is not None and partition not in fresh:
-            raise TriptychError("internal", f"topic {topic} has no partition {partition}")
+            raise Missing(f"topic {topic} has no partition {partition}")
         client.client.add_topic(topic)
         await client.client.force_metadata_update()
 
@@ -125,7 +125,3 @@ async def _stop(client: AIOKafkaProducer) -> None:
             await client.stop()
     except (TimeoutError, KafkaError) as error:
         log.warning("producer did not close cleanly: %r", error)
-
-
-def _overloaded(why: str) -> TriptychError:
-    return TriptychError("overloaded", f"The message bus cannot take this now: {why}", retry_after_s=RETRY_AFTER_S)

@@ -8,7 +8,6 @@ import msgspec
 from infra.clock import Clock
 from infra.faults import Missing
 from infra.ports import Blobs, Incarnation
-from schemas.errors import TriptychError
 from topics import claim_check
 from topics.bus import Delivery, PartitionConsumer, Position
 from topics.headers import Headers
@@ -94,11 +93,11 @@ class MemoryProducer:
             raise AssertionError(f"a message of {len(body)} bytes for {topic}")
         count = self._bus.partitions(topic)
         if count == 0:
-            raise TriptychError("internal", f"topic {topic} does not exist; `triptych topics create` makes it")
+            raise Missing(f"topic {topic} does not exist; `triptych topics create` makes it")
         if partition is None:
             self._turn, partition = self._turn + 1, self._turn % count
         if partition >= count:
-            raise TriptychError("internal", f"topic {topic} has no partition {partition}")
+            raise Missing(f"topic {topic} has no partition {partition}")
         now_ms = int(self._clock.now() * 1000)
         return self._bus.append(topic, partition, body, key=key, headers=headers or (), timestamp_ms=now_ms)
 
@@ -179,6 +178,13 @@ class StrictConsumer:
         deliveries = await self._watched.take(most)
         self._open |= {id(one): one for one in deliveries}
         return deliveries
+
+    async def watch(self) -> None:
+        await self._watched.watch()
+
+    async def set_aside(self, delivery: Delivery, error: BaseException) -> None:
+        del self._open[id(delivery)]
+        await self._watched.set_aside(delivery, error)
 
     def done(self, delivery: Delivery) -> None:
         if self._open.pop(id(delivery), None) is None:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Generic, TypeVar
 
 from infra.faults import Missing
+from infra.tasks import first_failure
 from schemas.jobs import Job
 from topics.group_jobs import GroupJobs, Work
 from topics.memory import MemoryBus
@@ -44,6 +45,9 @@ class MemoryPool(Generic[J]):
 
     async def drained(self, within_s: float) -> bool:
         return await self._jobs.drained(within_s)
+
+    async def watch(self) -> None:
+        await first_failure(self._tasks)
 
     async def close(self) -> None:
         await self.retire()

@@ -8,7 +8,7 @@ import msgspec
 
 from infra import keys
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.ports import Incarnation, Leases, Tick
 from schemas.signals import Beat
 from topics.bus import FencedOff
@@ -39,7 +39,7 @@ class Ownership:
         self._fenced = self._retiring = self._retired = False
         self._asking = asyncio.Lock()  # one question at a time: answers must not overtake each other
         self._changed = asyncio.Event()
-        self._renewing: asyncio.Task[None] | None = None
+        self.renewing: asyncio.Task[None] | None = None
         self.tenures: dict[int, Tenure] = {}
 
     @property
@@ -59,14 +59,12 @@ class Ownership:
 
     async def start(self) -> None:
         self._me = await self._leases.join(self._worker)
-        self._renewing = asyncio.create_task(self._renew())
+        self.renewing = asyncio.create_task(self._renew(), name="renew leases")
 
     def raise_if_over(self) -> None:
-        """Raises FencedOff, or what has ended the renewal."""
+        """Raises FencedOff."""
         if self._fenced:
             raise FencedOff(f"a later life of worker {self._worker} has begun")
-        if self._renewing is not None and self._renewing.done():
-            self._renewing.result()
 
     async def changed(self, within_s: float) -> None:
         """Wait for the next renewal, or until the time is over."""
@@ -85,15 +83,15 @@ class Ownership:
 
     async def leave(self) -> None:
         """End the renewal and this life."""
-        if self._renewing is None:
+        if self.renewing is None:
             return
-        self._renewing.cancel()
-        await asyncio.gather(self._renewing, return_exceptions=True)
-        self._renewing = None
+        self.renewing.cancel()
+        await asyncio.gather(self.renewing, return_exceptions=True)
+        self.renewing = None
         self.tenures = {}
         try:
             await self._leases.leave(self.me)
-        except Unavailable as error:
+        except PortFault as error:
             log.warning("could not leave the pool, the leases will run out: %s", error)
 
     async def _renew(self) -> None:
@@ -110,7 +108,7 @@ class Ownership:
                     await self._leases.retire(me, count, beat)
                     self._retired = True
                 self._apply(await self._leases.tick(me, count, beat))
-        except Unavailable as error:
+        except PortFault as error:
             # What is held stays so until `_valid_until`; then nothing is handed out any more.
             log.warning("cannot renew leases: %s", error)
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from infra.clock import Clock
 from infra.faults import Unavailable
 from infra.ports import Incarnation, Leases
-from schemas.errors import TriptychError
+from infra.tasks import first_failure
+from schemas.codec import encode
 from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics.bus import Delivery
 from topics.headers import passed_on
 from topics.opener import Opener
+from topics.openings import Openings
 from topics.ownership import Ownership
 from topics.reader import PartitionReader, Polled
 from topics.records import Record
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 TAKE_WAIT_S = 0.1
 COMMIT_EVERY_S = 0.25
+# While records are being opened and nothing else is at hand: how long for one of them, before asking the broker.
+OPENING_WAIT_S = 0.02
 # After an outage of broker or object store, before asking again.
 TROUBLE_WAIT_S = 0.25
 
@@ -46,6 +50,7 @@ class LeasedConsumer:
         self._opener = opener
         self._ownership = Ownership(worker, leases, beat, reader.partitions, clock)
         self._followed: dict[int, Tenure] = {}
+        self._openings = Openings(opener)
         self._committing: asyncio.Task[None] | None = None
 
     @property
@@ -62,17 +67,19 @@ class LeasedConsumer:
         await self._ownership.start()
         self._committing = asyncio.create_task(self._keep_committing())
 
+    async def watch(self) -> None:
+        await first_failure([one for one in (self._ownership.renewing, self._committing) if one is not None])
+        self._ownership.raise_if_over()
+
     async def take(self, most: int) -> list[Delivery]:
         self._ownership.raise_if_over()
-        if self._committing is not None and self._committing.done():
-            self._committing.result()
         try:
             if not self.owned:
                 await self._ownership.changed(TAKE_WAIT_S)
             await self._follow()
             await self._fetch()
-            return await self._hand_out(most)
-        except (Unavailable, TriptychError) as error:
+            return self._hand_out(most)
+        except Unavailable as error:
             log.warning("cannot read jobs now, trying again: %s", error)
             await asyncio.sleep(TROUBLE_WAIT_S)
             return []
@@ -80,6 +87,11 @@ class LeasedConsumer:
     def done(self, delivery: Delivery) -> None:
         if tenure := self._ownership.tenures.get(delivery.at.partition):
             tenure.done(delivery)
+
+    async def set_aside(self, delivery: Delivery, error: BaseException) -> None:
+        at, headers = delivery.at, tuple(delivery.headers)
+        await self._opener.set_aside(Record(at, 0, None, encode(delivery.job), headers), error)
+        self.done(delivery)
 
     async def retire(self) -> None:
         await self._commit()
@@ -91,6 +103,7 @@ class LeasedConsumer:
             await asyncio.gather(self._committing, return_exceptions=True)
             self._committing = None
             await self._commit()
+        await self._openings.close()
         await self._ownership.leave()
         await self._reader.close()
 
@@ -103,13 +116,17 @@ class LeasedConsumer:
         for partition, tenure in wanted.items():
             tenure.begin(starts[partition])
         self._followed = dict(wanted)
+        self._openings.prune(self._followed)
 
     async def _fetch(self) -> None:
         """Get more for each partition of which nothing is left."""
         followed = self._followed
         hungry = [one for one, tenure in followed.items() if tenure.next is None]
+        idle = len(hungry) == len(followed)
+        if idle and self._openings:
+            await self._openings.changed(OPENING_WAIT_S)
         if hungry:
-            wait_s = TAKE_WAIT_S if len(hungry) == len(followed) else 0.0
+            wait_s = TAKE_WAIT_S if idle and not self._openings else 0.0
             self._add(await self._reader.poll(hungry, wait_s), followed)
 
     def _add(self, polled: Polled, followed: dict[int, Tenure]) -> None:
@@ -132,31 +149,24 @@ class LeasedConsumer:
         if ours:
             tenures[partition] = self._followed[partition]
 
-    async def _hand_out(self, most: int) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        while len(deliveries) < most and self._ownership.valid:
-            if (waiting := oldest(self._ownership.tenures.values())) is None:
-                break
+    def _hand_out(self, most: int) -> list[Delivery]:
+        """What has been opened beside, then what is at hand; a record that takes IO holds up nothing behind it."""
+        held = self._ownership.tenures if self._ownership.valid else {}
+        deliveries = self._openings.take(most, held)
+        ready = list(held.values())
+        while len(deliveries) < most and (waiting := oldest(ready)) is not None:
             tenure, record = waiting
-            if job := self._opener.at_hand(record):
+            if tenure.takes_io == record.at.offset and not self._openings.has_room(tenure):
+                ready.remove(tenure)
+            elif job := self._opener.at_hand(record):
                 deliveries.append(Delivery(record.at, job, passed_on(record.headers)))
-                tenure.hand_out(deliveries[-1])
-                continue
-            if not deliveries:  # what needs IO goes alone: a caller that gives up meanwhile must not lose the others
-                deliveries = await self._open(tenure, record)
-            break
+                tenure.take()
+                tenure.deliver(deliveries[-1])
+            elif self._openings.has_room(tenure):
+                self._openings.begin(tenure)
+            else:
+                tenure.takes_io = record.at.offset
         return deliveries
-
-    async def _open(self, tenure: Tenure, record: Record) -> list[Delivery]:
-        job = await self._opener.open(record)
-        if not self._ownership.valid or self._ownership.tenures.get(record.at.partition) is not tenure:
-            return []
-        if job is None:
-            tenure.settle()
-            return []
-        delivery = Delivery(record.at, job, passed_on(record.headers))
-        tenure.hand_out(delivery)
-        return [delivery]
 
     async def _keep_committing(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from faststream.kafka.message import KafkaMessage
 
 from infra.clock import Clock
 from infra.faults import Unavailable
+from infra.tasks import first_failure
 from schemas.jobs import Job
 from topics import admin
 from topics.broker import METADATA_MAX_AGE_MS, detect
@@ -49,6 +50,10 @@ class Pool(Protocol):
             Unavailable: no broker answers in time.
             Missing: the topic does not exist.
         """
+        ...
+
+    async def watch(self) -> None:
+        """For as long as it reads and commits; raises what has ended that."""
         ...
 
     async def retire(self) -> None:
@@ -125,6 +130,9 @@ class GroupPool(Generic[J]):
                     await self._broker.stop()
             except (TimeoutError, KafkaError) as error:
                 log.warning("did not leave the group of %s cleanly: %r", self._topic, error)
+
+    async def watch(self) -> None:
+        await first_failure([self._committer] if self._committer is not None else [])
 
     async def drained(self, within_s: float) -> bool:
         return await self._jobs.drained(within_s)

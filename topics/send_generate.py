@@ -2,13 +2,11 @@
 
 import logging
 
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.ports import Leases, PoolView
 from schemas.jobs import GenerateJob
-from topics import names
-from topics.bus import Producer
 from topics.headers import Headers
-from topics.steering.placer import Placer
+from topics.steering.dispatch import Dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -18,27 +16,19 @@ _NOBODY = PoolView(owners={}, beats={})
 class GenerateSender:
     """For the LLM pool of one model."""
 
-    def __init__(self, model: str, partitions: int, leases: Leases, placer: Placer, producer: Producer) -> None:
-        self._topic = names.generate(model)
+    def __init__(self, partitions: int, leases: Leases, dispatcher: Dispatcher) -> None:
         self._partitions = partitions
         self._leases = leases
-        self._placer = placer
-        self._producer = producer
+        self._dispatcher = dispatcher
 
     async def send(self, job: GenerateJob, headers: Headers | None = None) -> None:
-        """Returns when the broker has it.
+        """Returns when the broker has it. Raises as Dispatcher.send."""
+        placed = await self._dispatcher.send(job, await self._view(job.head.model), headers)
+        self._dispatcher.ended(placed)  # nobody here follows it
 
-        Raises:
-            TriptychError: overloaded, when the broker does not take it in time.
-        """
-        placed = await self._placer.place(job, await self._view(), {})
-        key = job.head.request_id.encode()
-        partition = placed.partition
-        await self._producer.send(self._topic, placed.telling, partition=partition, key=key, headers=headers)
-
-    async def _view(self) -> PoolView:
+    async def _view(self, model: str) -> PoolView:
         try:
             return await self._leases.view(self._partitions)
-        except Unavailable as error:
-            log.warning("cannot see the workers of %s, sending to any: %s", self._topic, error)
+        except PortFault as error:
+            log.warning("cannot see the workers of %s, sending to any: %s", model, error)
             return _NOBODY

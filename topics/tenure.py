@@ -20,6 +20,7 @@ class Tenure:
         self._waiting: deque[Record] = deque()  # fetched, not handed out
         self._open: dict[int, Delivery] = {}
         self.position = -1  # next offset to fetch
+        self.takes_io = -1  # offset of the next record, once it is known that opening it takes IO
         self.committed: int | None = None  # the last offset committed in this tenure
 
     @property
@@ -48,15 +49,18 @@ class Tenure:
     def next(self) -> Record | None:
         return self._waiting[0] if self._waiting else None
 
-    def hand_out(self, delivery: Delivery) -> None:
-        """The next record is this delivery."""
-        self._begun().handed_out(self._waiting.popleft().at.offset)
+    def take(self) -> Record:
+        """The next record; until it is done or settled, no commit passes it."""
+        record = self._waiting.popleft()
+        self._begun().handed_out(record.at.offset)
+        return record
+
+    def deliver(self, delivery: Delivery) -> None:
+        """What has been taken there is this delivery."""
         self._open[delivery.at.offset] = delivery
 
-    def settle(self) -> None:
-        """The next record became no delivery: it has been dealt with otherwise."""
-        offset = self._waiting.popleft().at.offset
-        self._begun().handed_out(offset)
+    def settle(self, offset: int) -> None:
+        """What has been taken there became no delivery: it has been dealt with otherwise."""
         self._begun().finished(offset)
 
     def done(self, delivery: Delivery) -> bool:

@@ -18,6 +18,11 @@ class Watermark:
         """The offset to commit: the first one that is not finished."""
         return next(iter(self._open), self._next)
 
+    @property
+    def next(self) -> int:
+        """Everything below has been handed out."""
+        return self._next
+
     def handed_out(self, offset: int) -> None:
         """In ascending order.
 

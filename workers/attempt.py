@@ -1,7 +1,6 @@
 """One attempt at one request, from claim to last word."""
 
 import asyncio
-import logging
 from contextlib import aclosing
 from typing import Literal
 
@@ -10,21 +9,19 @@ import msgspec
 from infra.clock import Clock
 from infra.metrics import Metrics
 from infra.ports import Claim, Incarnation, Results
-from schemas.errors import TriptychError
-from schemas.events import Event, Finished, Steered, Token
+from schemas.events import Event, Failed, Finished, Steered, Token
 from schemas.jobs import GenerateJob
 from topics.bus import Delivery, Producer
 from workers import llm, retry
 from workers.assembly import Assembly
 from workers.engine import Engine, EngineDied
 from workers.engine_keeper import EngineKeeper
+from workers.failures import failure
 from workers.outbox import Account, Outbox
 from workers.outputs import Piece
 from workers.part_sender import PartSender
 from workers.reservations import Reservations
 from workers.running import Running, until_answered
-
-log = logging.getLogger(__name__)
 
 Outcome = Literal["ended", "again", "busy", "left"]
 
@@ -68,6 +65,13 @@ class Attempts:
         """The drain's time is over: stop all, giving back what can go again."""
         for running in list(self._running.values()):
             running.stop("cut")
+
+    async def give_up(self, job: GenerateJob) -> None:
+        """An attempt has raised what it must not: end the request, whichever attempt it is at."""
+        self._reservations.ended(job)
+        failed = Failed(0, 0, "internal", "the worker failed on this request")
+        await until_answered(lambda: self._results.end(job.head, failed))
+        self._metrics.job_ended(job.head.model, "failed")
 
     async def make(self, delivery: Delivery) -> Outcome:
         """Claim the request and, if it is ours, run it to its end."""
@@ -120,7 +124,7 @@ class Attempts:
     ) -> Event | Literal["fenced", "again", "left"]:
         """Send everything but the last word, and return that; or how else this attempt ended."""
         job, now = delivery.job, self._clock.now()
-        queue_s = now - job.head.created_at
+        queue_s = max(0.0, now - job.head.created_at)  # clocks differ
         self._metrics.queued_for(job.head.model, queue_s)
         events = llm.handle(
             job, claim, account, self._assembly, self._engine, self._me.worker, delivery.at.partition, queue_s
@@ -139,22 +143,17 @@ class Attempts:
                         return msgspec.structs.replace(event, seq=account.next_seq())
                     await (parts.ask(event) if isinstance(event, Piece) else self._send(job, account, event))
             return account.failed("engine_no_end", "the engine stopped without an end")
-        except TriptychError as error:
-            return account.failed(error.code, error.message, error.param)
         except EngineDied:
             self._keeper.died()
             if retry.can_go_again(job.head, claim, account):
                 return "again"
             return account.failed("engine_died", "the engine died in mid-stream; please try again")
-        except TimeoutError:
-            return account.failed("deadline_exceeded", "the deadline passed while the answer was generated")
         except asyncio.CancelledError:
             if not running.uncancel():
                 raise
             return self._stopped(job, claim, account, running)
-        except Exception:
-            log.exception("request %s failed", job.head.request_id)
-            return account.failed("internal", "the worker failed on this request")
+        except Exception as error:  # noqa: BLE001 - failure logs what nobody foresaw
+            return failure(account, error, "generated", "internal", "worker")
 
     async def _tell_decision(self, job: GenerateJob, account: Account) -> None:
         """Of the copy that was claimed, so that of many decisions about a request the one that counts is told."""
@@ -173,6 +172,8 @@ class Attempts:
             return account.cancelled(running.reason)
         if running.cause == "fenced":
             return "fenced"
+        if account.broken is not None:
+            raise account.broken
         if retry.can_go_again(job.head, claim, account):
             return "left"
         return account.failed("worker_lost", "the worker was stopped in mid-stream; please try again")

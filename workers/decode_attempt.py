@@ -1,25 +1,22 @@
 """One attempt at one picture or speech, from claim to last word."""
 
 import asyncio
-import hashlib
-import logging
 import secrets
 from contextlib import aclosing
 from typing import Literal
 
 from infra.clock import Clock
+from infra.hashing import sha256_of
 from infra.metrics import Metrics
 from infra.ports import Blobs, Claim, Lives, Results
-from schemas.errors import TriptychError
 from schemas.events import Event, Finished, Made, Progress, Terminal, Usage
 from schemas.jobs import DecodeJob
 from schemas.refs import BlobRef
 from workers import retry
 from workers.decode_step import Going, Maker, Product
+from workers.failures import failure
 from workers.outbox import Account, Outbox
 from workers.running import Running, until_answered
-
-log = logging.getLogger(__name__)
 
 PROGRESS_S = 0.2
 # Who has the key can read the object through a signed URL: nobody may guess one.
@@ -92,17 +89,12 @@ class DecodeAttempts:
                 await self._make(job, claim, account)
                 me = await self._lives.of(job.head.model)
             return Finished(account.attempt, account.next_seq(), Usage(len(job.codes), 0), me.worker)
-        except TriptychError as error:
-            return account.failed(error.code, error.message, error.param)
-        except TimeoutError:
-            return account.failed("deadline_exceeded", "the deadline passed while the answer was decoded")
         except asyncio.CancelledError:
             if not running.uncancel():
                 raise
             return _stopped(account, running)
-        except Exception:
-            log.exception("request %s failed", job.head.request_id)
-            return account.failed("decoder_failed", "the decoder failed on this request")
+        except Exception as error:  # noqa: BLE001 - failure logs what nobody foresaw
+            return failure(account, error, "decoded", "decoder_failed", "decoder")
 
     async def _make(self, job: DecodeJob, claim: Claim, account: Account) -> None:
         number, folder, told_at = claim.made, f"outputs/{secrets.token_hex(KEY_BYTES)}", float("-inf")
@@ -121,7 +113,7 @@ class DecodeAttempts:
                         number += 1
 
     async def _store(self, key: str, product: Product) -> BlobRef:
-        digest = hashlib.sha256(product.data).hexdigest()
+        digest = await sha256_of(product.data)
         ref = BlobRef(key, digest, len(product.data), product.media_type)
         await until_answered(lambda: self._blobs.put(ref, product.data))
         return ref
@@ -152,4 +144,6 @@ class DecodeAttempts:
 def _stopped(account: Account, running: Running) -> Terminal | Literal["fenced", "left"]:
     if running.cause == "cancelled":
         return account.cancelled(running.reason)
+    if account.broken is not None:
+        raise account.broken
     return "fenced" if running.cause == "fenced" else "left"

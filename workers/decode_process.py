@@ -12,6 +12,7 @@ from schemas.jobs import DecodeJob
 from schemas.manifest import Manifest
 from schemas.media import DecoderKind
 from topics import names
+from topics.checks import Belongs
 from topics.opener import Opener
 from topics.pools import GroupPool, Pool
 from workers.decode_attempt import DecodeAttempts
@@ -58,7 +59,9 @@ class DecodeTrade:
             self._engines = speakers
             maker = SpeechMaker(speakers, self._thread, around.metrics)
         self._work = self._work_of(maker)
-        self.topic, opener = names.decode(options.kind), Opener(DecodeJob, around.blobs, around.letters)
+        self.topic = names.decode(options.kind)
+        belongs = Belongs(DecodeJob, self.models, options.kind)
+        opener = Opener(belongs, around.blobs, around.letters, around.clock)
         self._pool = GroupPool(settings.kafka, self.topic, opener, self._work, maker.slots + WAITING, around.clock)
 
     @property

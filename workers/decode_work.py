@@ -52,7 +52,7 @@ class DecodeWork:
             del self._open[job.head.request_id]
             one.over.set()
 
-    async def give_up(self, job: DecodeJob, error: Exception) -> None:
+    async def give_up(self, job: DecodeJob, error: BaseException) -> None:
         await self._results.end(job.head, Failed(0, 0, "internal", "the decoder failed on this request"))
 
     def cancel(self, request_id: str, reason: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,12 +15,13 @@ from schemas.jobs import EncodeJob
 from schemas.manifest import Manifest
 from topics import names
 from topics.artifacts import Artifacts
+from topics.checks import Belongs
 from topics.opener import Opener
 from topics.pools import GroupPool, Pool
 from topics.send_generate import GenerateSender
-from topics.steering.placer import IndexPlacer
+from topics.steering import dispatch
+from topics.steering.dispatch import Dispatcher
 from topics.steering.policy import parse_policy
-from topics.steering.steerer import Steerer
 from workers.encode_flights import Flights, Sieve
 from workers.encode_languages import languages
 from workers.encode_work import EncodeWork, Joiner
@@ -78,7 +78,9 @@ class EncodeTrade:
             threads=THREADS,
         )
         self._work = self._work_of(served)
-        self.topic, opener = names.encode(options.pool), Opener(EncodeJob, around.blobs, around.letters)
+        self.topic = names.encode(options.pool)
+        belongs = Belongs(EncodeJob, self.models, options.pool)
+        opener = Opener(belongs, around.blobs, around.letters, around.clock)
         self._pool = GroupPool(settings.kafka, self.topic, opener, self._work, JOBS, around.clock)
 
     @property
@@ -92,6 +94,8 @@ class EncodeTrade:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._encoders.run())
             group.create_task(self._flights.renew())
+            for dispatcher in self._dispatchers.values():
+                group.create_task(dispatcher.run())
 
     def cancel(self, request_id: str, reason: str) -> None:
         self._work.cancel(request_id, reason)
@@ -110,7 +114,10 @@ class EncodeTrade:
     def _work_of(self, served: Iterable[Manifest]) -> EncodeWork:
         around = self._around
         settings, metrics, results = around.settings, around.metrics, around.results
-        senders = {model: _sender(around, manifests.find(settings, model)) for model in self.models}
+        self._dispatchers = {model: _dispatcher(around, manifests.find(settings, model)) for model in self.models}
+        senders = {
+            model: _sender(around, manifests.find(settings, model), one) for model, one in self._dispatchers.items()
+        }
         speaks = languages(served, Path(settings.model_dir))
         joiner = Joiner(self._artifacts, self._notes, speaks, senders, metrics)
         transcriptions = Transcriptions(
@@ -125,12 +132,13 @@ def _engine(manifest: Manifest, options: EncodeOptions, model_dir: Path) -> Enco
     return media_catalog.encoder(manifest, options.pool, model_dir)
 
 
-def _sender(around: Surroundings, llm: Manifest) -> GenerateSender:
-    policy = parse_policy(around.settings.steering)
-    steerer = Steerer(PrefixIndex(around.redis, llm.id), policy, random.Random())
-    placer = IndexPlacer(llm, steerer, around.metrics, around.clock)
-    leases = RedisLeases(around.redis, llm.id, clock=around.clock)
-    return GenerateSender(llm.id, llm.partitions, leases, placer, around.producer)
+def _dispatcher(around: Surroundings, llm: Manifest) -> Dispatcher:
+    policy, index = parse_policy(around.settings.steering), PrefixIndex(around.redis, llm.id)
+    return dispatch.by_index(llm, index, policy, around.producer, around.metrics, around.clock)
+
+
+def _sender(around: Surroundings, llm: Manifest, dispatcher: Dispatcher) -> GenerateSender:
+    return GenerateSender(llm.partitions, RedisLeases(around.redis, llm.id, clock=around.clock), dispatcher)
 
 
 async def serve(settings: Settings, options: EncodeOptions) -> int:

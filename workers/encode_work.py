@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from infra.artifact_ports import ArtifactNotes
 from infra.clock import Clock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Results
 from schemas.errors import TriptychError
@@ -108,8 +109,6 @@ class EncodeWork:
         except MediaFault as fault:
             await self._results.end(job.head, Failed(0, 0, fault.code, fault.message, job.slot.param))
         except TriptychError as error:
-            if error.fault.retriable:
-                raise
             await self._results.end(job.head, failed(job, error))
         except NotWanted:
             await self._stop(job.head)
@@ -127,7 +126,7 @@ class EncodeWork:
             if one == request_id:
                 running.stop("cancelled", reason)
 
-    async def give_up(self, job: EncodeJob, error: Exception) -> None:
+    async def give_up(self, job: EncodeJob, error: BaseException) -> None:
         message = f"the encoder failed on {job.slot.param}"
         await self._results.end(job.head, Failed(0, 0, "internal", message, job.slot.param))
 
@@ -149,7 +148,7 @@ class EncodeWork:
                 await self._results.end(head, Cancelled(0, 0, "cancelled while its media were encoded"))
             case "wanted":
                 # It began to wait for an item at the very moment at which the others that did were found to be over.
-                raise TriptychError("overloaded", "the item is to be encoded after all")
+                raise Unavailable("the item is to be encoded after all")
 
 
 def failed(job: EncodeJob, error: TriptychError) -> Failed:

@@ -8,18 +8,17 @@ from collections.abc import Sequence
 import msgspec
 
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Incarnation, Leases, PoolView
 from infra.prefix_index import PrefixIndex
-from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob
 from schemas.manifest import Manifest
 from schemas.steering import WorkerView
-from topics import names
-from topics.bus import Delivery, PartitionConsumer, Producer
+from topics.bus import Delivery, PartitionConsumer
+from topics.steering.dispatch import Dispatcher
 from topics.steering.handoff import Queued, give_back
-from topics.steering.placer import Placer, living
+from topics.steering.placer import living
 from workers.job_queue import JobQueue
 
 log = logging.getLogger(__name__)
@@ -38,8 +37,7 @@ class HandOff:
         manifest: Manifest,
         queue: JobQueue,
         consumer: PartitionConsumer,
-        producer: Producer,
-        placer: Placer,
+        dispatcher: Dispatcher,
         leases: Leases,
         index: PrefixIndex,
         metrics: Metrics,
@@ -51,8 +49,7 @@ class HandOff:
         self._partitions = manifest.partitions
         self._queue = queue
         self._consumer = consumer
-        self._producer = producer
-        self._placer = placer
+        self._dispatcher = dispatcher
         self._leases = leases
         self._index = index
         self._metrics = metrics
@@ -65,14 +62,14 @@ class HandOff:
             await asyncio.sleep(EVERY_S)
             try:
                 await self.once()
-            except (Unavailable, TriptychError) as error:
+            except PortFault as error:
                 log.warning("nothing is handed off now: %s", error)
 
     async def once(self) -> int:
         """Look at the queue once; returns how many jobs were given back.
 
         Raises:
-            Unavailable, TriptychError: Redis or the broker cannot say or take it now; the jobs stay here.
+            PortFault: Redis or the broker cannot say or take it now; the jobs stay here.
         """
         self._begun.append((self._clock.monotonic(), self._queue.begun))
         if not self._queue:
@@ -112,14 +109,12 @@ class HandOff:
         if not self._queue.remove(delivery):
             return
         job = delivery.job
-        placed = await self._placer.place(job, elsewhere, {})
         try:
-            key = job.head.request_id.encode()
-            topic, partition, headers = names.generate(self._model), placed.partition, delivery.headers
-            await self._producer.send(topic, placed.telling, partition=partition, key=key, headers=headers)
-        except (Unavailable, TriptychError):
+            placed = await self._dispatcher.send(job, elsewhere, delivery.headers)
+        except BaseException:
             self._queue.add(delivery)
             raise
+        self._dispatcher.ended(placed)
         self._consumer.done(delivery)
         self._metrics.handed_off(self._model)
         if job.placement:

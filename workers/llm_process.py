@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -23,14 +22,15 @@ from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics import names
 from topics.bus import FencedOff, PartitionConsumer
+from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
 from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
 from topics.opener import Opener
 from topics.partitions import LeasedConsumer
-from topics.steering.placer import IndexPlacer
+from topics.steering import dispatch
+from topics.steering.dispatch import Dispatcher
 from topics.steering.policy import parse_policy
-from topics.steering.steerer import Steerer
 from workers.artifact_cache import ArtifactCache
 from workers.assembly import Assembly
 from workers.attempt import Attempts
@@ -115,7 +115,12 @@ class LlmProcess:
             async with asyncio.TaskGroup() as group:
                 beside = [group.create_task(presence.run())]
                 if self._settings.handoff_after_s:
-                    beside.append(group.create_task(self._handoff(consumer).run()))
+                    policy = parse_policy(self._settings.steering)
+                    dispatcher = dispatch.by_index(
+                        self._manifest, self._index, policy, self._producer, self._metrics, self._clock
+                    )
+                    beside.append(group.create_task(dispatcher.run()))
+                    beside.append(group.create_task(self._handoff(consumer, dispatcher).run()))
                 await loop.run(life)
                 for task in beside:
                     task.cancel()
@@ -131,7 +136,7 @@ class LlmProcess:
             self._settings.worker_name,
             KafkaReader(self._settings.kafka, names.generate(model), names.group(model), self._clock),
             self._leases,
-            Opener(GenerateJob, self._blobs, letters),
+            Opener(Belongs(GenerateJob, (model,)), self._blobs, letters, self._clock),
             self._beat,
             self._clock,
         )
@@ -141,15 +146,13 @@ class LlmProcess:
         cache = ArtifactCache(self._blobs, most_bytes, self._manifest.id, self._metrics, self._clock)
         return Assembly(self._engine, cache, RedisArtifactNotes(self._redis))
 
-    def _handoff(self, consumer: PartitionConsumer) -> HandOff:
-        steerer = Steerer(self._index, parse_policy(self._settings.steering), random.Random())
+    def _handoff(self, consumer: PartitionConsumer, dispatcher: Dispatcher) -> HandOff:
         return HandOff(
             consumer.me,
             self._manifest,
             self._queue,
             consumer,
-            self._producer,
-            IndexPlacer(self._manifest, steerer, self._metrics, self._clock),
+            dispatcher,
             self._leases,
             self._index,
             self._metrics,

@@ -9,8 +9,9 @@ import logging
 
 from infra.lifecycle import Deadline, Life
 from infra.ports import Signals
+from topics.bulkhead import Raised, contained
 from topics.bus import Delivery, PartitionConsumer
-from workers.attempt import Attempts
+from workers.attempt import Attempts, Outcome
 from workers.engine_keeper import EngineKeeper
 from workers.job_queue import JobQueue
 from workers.outbox import Outbox
@@ -65,6 +66,7 @@ class Loop:
                 group.create_task(self._outbox.run()),
                 group.create_task(self._keeper.run()),
                 group.create_task(self._listen()),
+                group.create_task(self._consumer.watch()),
             ]
             intake = group.create_task(self._take())
             await life.stopped()
@@ -111,7 +113,7 @@ class Loop:
         A delivery that is left is not acknowledged: the partition's next owner reads it again.
         """
         while True:
-            match await self._attempts.make(delivery):
+            match await self._outcome(delivery):
                 case "ended":
                     self._consumer.done(delivery)
                     return
@@ -123,6 +125,21 @@ class Loop:
                     if self._draining:
                         return
                     await self._park()
+
+    async def _outcome(self, delivery: Delivery) -> Outcome:
+        """A bulkhead: what a delivery raises ends its request, or makes a dead letter, and stops nothing else."""
+        try:
+            return await contained(self._attempts.make(delivery))
+        except Raised as raised:
+            error = raised.__cause__ or raised
+            log.error("%s (request %s) failed", delivery.at, delivery.job.head.request_id, exc_info=error)
+        try:
+            await contained(self._attempts.give_up(delivery.job))
+        except Raised as raised:
+            log.error("%s could not even be ended", delivery.job.head.request_id, exc_info=raised)
+            await self._consumer.set_aside(delivery, error)
+            return "left"
+        return "ended"
 
     async def _park(self) -> None:
         self._parked += 1

@@ -6,6 +6,7 @@ While one append is on its way, the next step's events gather; so the slower Red
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Literal
 
 from infra.faults import Unavailable
 from infra.ports import AppendState, Outgoing, Results
@@ -22,11 +23,14 @@ RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 class Account:
     """One attempt's line to the client: numbers its events and learns what became of them."""
 
-    def __init__(self, head: Head, attempt: int, last_seq: int, on_state: Callable[[AppendState], None]) -> None:
+    def __init__(
+        self, head: Head, attempt: int, last_seq: int, on_state: Callable[[AppendState | Literal["broken"]], None]
+    ) -> None:
         self.head = head
         self.attempt = attempt
         self.seq = last_seq
         self.emitted_tokens = False
+        self.broken: Exception | None = None  # an event of it cannot be stored: no more of this attempt can
         self.refused = False  # another attempt owns the request, or it has ended: nothing more of this one counts
         self._on_state = on_state
         self._sent = 0
@@ -53,12 +57,23 @@ class Account:
         if state != "stored":
             self._on_state(state)
 
+    def broke(self, error: Exception, count: int) -> None:
+        self.broken = error
+        self._on_state("broken")
+        self.answered("fenced", count)
+
     async def settled(self) -> None:
-        """Wait until everything sent so far is stored or refused; what is sent meanwhile does not count."""
+        """Wait until everything sent so far is stored or refused; what is sent meanwhile does not count.
+
+        Raises:
+            What storing an event of it has raised, other than an outage.
+        """
         sent = self._sent
         while self._answered < sent:
             self._progress.clear()
             await self._progress.wait()
+        if self.broken is not None:
+            raise self.broken
 
 
 class Outbox:
@@ -103,9 +118,23 @@ class Outbox:
         for account, events in batch.items():
             models.setdefault(account.head.model, []).append((account, events))
         for items in models.values():
+            await self._store(items)
+
+    async def _store(self, items: list[tuple[Account, list[Event]]]) -> None:
+        """Should one of them be what the store cannot take, the others are stored all the same."""
+        try:
             states = await self._append([Outgoing(account.head, events) for account, events in items])
-            for (account, events), state in zip(items, states, strict=True):
-                account.answered(state, len(events))
+        except Exception as error:
+            if len(items) > 1:
+                for item in items:
+                    await self._store([item])
+                return
+            account, events = items[0]
+            log.exception("events of %s cannot be stored", account.head.request_id)
+            account.broke(error, len(events))
+            return
+        for (account, events), state in zip(items, states, strict=True):
+            account.answered(state, len(events))
 
     async def _append(self, outgoing: list[Outgoing]) -> list[AppendState]:
         """Append until it succeeds: a repeated append of the same events is recognised and answered "stored"."""

@@ -56,7 +56,7 @@ class PartSender:
         """All that were asked for are on their topics.
 
         Raises:
-            TriptychError: overloaded, when the broker does not take one.
+            Unavailable, Missing, Refused: as Producer.send.
         """
         await asyncio.gather(*self._sends)
 

@@ -1,16 +1,13 @@
 """What attempts of every pool have in common: they can be stopped, and they do not give up on the result path."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
-from infra.faults import Unavailable
+from infra.patience import patiently
 from infra.ports import AppendState
 
-log = logging.getLogger(__name__)
-
-StopCause = Literal["cancelled", "fenced", "cut"]
+StopCause = Literal["cancelled", "fenced", "cut", "broken"]
 RETRY_S = 0.2
 
 T = TypeVar("T")
@@ -18,12 +15,7 @@ T = TypeVar("T")
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Ask until there is an answer: for verbs that are harmless when repeated, as all of the result path are."""
-    while True:
-        try:
-            return await call()
-        except Unavailable as error:
-            log.warning("no answer, trying again: %s", error)
-        await asyncio.sleep(RETRY_S)
+    return await patiently(call, "result path", first_s=RETRY_S)
 
 
 class Running:
@@ -40,9 +32,9 @@ class Running:
             self.cause, self.reason = cause, reason
             self._task.cancel()
 
-    def heed(self, state: AppendState) -> None:
+    def heed(self, state: AppendState | Literal["broken"]) -> None:
         """What became of events that were not simply stored."""
-        self.stop("cancelled" if state == "cancelled" else "fenced")
+        self.stop(state if state in ("cancelled", "broken") else "fenced")
 
     def uncancel(self) -> bool:
         """True when the cancellation just caught was ours, not the process's; takes it back."""

@@ -17,6 +17,7 @@ from infra.metrics import Metrics
 from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics import names
+from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
 from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
@@ -47,7 +48,12 @@ async def main(bootstrap: str, redis_url: str, model: str, worker: str) -> None:
     letters = DeadLetters(KafkaProducer(bootstrap, blobs), blobs, Metrics(), clock)
     reader = KafkaReader(bootstrap, names.generate(model), names.group(model), clock)
     consumer = LeasedConsumer(
-        worker, reader, RedisLeases(redis, model), Opener(GenerateJob, blobs, letters), lambda: Beat("", 0, 0.0), clock
+        worker,
+        reader,
+        RedisLeases(redis, model),
+        Opener(Belongs(GenerateJob, ("m",)), blobs, letters, clock),
+        lambda: Beat("", 0, 0.0),
+        clock,
     )
     async with signals(life):
         await consumer.start()

@@ -18,6 +18,7 @@ from schemas.signals import Beat
 from tests.contracts.topics_behind import KafkaTopic, MemoryTopic, TopicBehind
 from topics import admin, names
 from topics.bus import Delivery, Producer
+from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
 from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
@@ -30,7 +31,8 @@ PARTITIONS = 4
 
 
 def job(request_id: str, prompt_tokens: int = 3) -> GenerateJob:
-    head = Head(request_id, "m", deadline_at=2e9, created_at=1.8e9, reply_to="gw")
+    now = SystemClock().now()
+    head = Head(request_id, "m", deadline_at=now + 600, created_at=now, reply_to="gw")
     return GenerateJob(head, list(range(1_000, 1_000 + prompt_tokens)), Sampling(max_tokens=4))
 
 
@@ -60,10 +62,18 @@ class World:
         self._parts.push_async_callback(consumer.close)
         return consumer
 
+    def opener(self) -> Opener[GenerateJob]:
+        letters = DeadLetters(self.producer, self.blobs, Metrics(), self.clock)
+        return Opener(Belongs(GenerateJob, ("m",)), self.blobs, letters, self.clock)
+
     def unstarted(self, worker: str, opener: Opener | None = None) -> LeasedConsumer:
-        default = Opener(GenerateJob, self.blobs, DeadLetters(self.producer, self.blobs, Metrics(), self.clock))
         return LeasedConsumer(
-            worker, self._new_reader(), self.leases, opener or default, lambda: Beat("", 0, 0.0, slots=8), self.clock
+            worker,
+            self._new_reader(),
+            self.leases,
+            opener or self.opener(),
+            lambda: Beat("", 0, 0.0, slots=8),
+            self.clock,
         )
 
 

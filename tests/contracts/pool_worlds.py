@@ -18,6 +18,7 @@ from tests.contracts.topics_behind import KafkaTopic, MemoryTopic, TopicBehind
 from tests.waiting import until
 from topics import admin, names
 from topics.bus import Producer
+from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
 from topics.headers import Headers
 from topics.kafka import KafkaProducer
@@ -30,7 +31,8 @@ PARTITIONS = 4
 
 
 def job(request_id: str, text: str = "hello") -> DecodeJob:
-    head = Head(request_id, "m", deadline_at=2e9, created_at=1.8e9, reply_to="gw")
+    now = SystemClock().now()
+    head = Head(request_id, "m", deadline_at=now + 600, created_at=now, reply_to="gw")
     return DecodeJob(head, "m/audio", SpeechOptions(), text=text)
 
 
@@ -41,7 +43,7 @@ class Bench:
         self.begun: list[str] = []
         self.done: list[str] = []
         self.headers: dict[str, Headers] = {}
-        self.given_up: dict[str, Exception] = {}
+        self.given_up: dict[str, BaseException] = {}
         self.faults: dict[str, list[Exception]] = {}
         self._held: dict[str, asyncio.Event] = {}
 
@@ -61,7 +63,7 @@ class Bench:
             raise self.faults[request_id].pop(0)
         self.done.append(request_id)
 
-    async def give_up(self, job: DecodeJob, error: Exception) -> None:
+    async def give_up(self, job: DecodeJob, error: BaseException) -> None:
         self.given_up[job.head.request_id] = error
 
     async def has_done(self, *request_ids: str, within_s: float = 20.0) -> None:
@@ -84,7 +86,8 @@ class World:
     async def member(self, bench: Bench, most: int = 8) -> Pool:
         """Joined, and closed at the end of the test."""
         letters = DeadLetters(self.producer, self.blobs, Metrics(), self.clock)
-        pool = self._member(Opener(DecodeJob, self.blobs, letters), bench, most)
+        opener = Opener(Belongs(DecodeJob, ("m",), "audio"), self.blobs, letters, self.clock)
+        pool = self._member(opener, bench, most)
         self._parts.push_async_callback(pool.close)
         await pool.start()
         return pool

@@ -4,20 +4,23 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
-from infra.faults import Unavailable
+from infra.faults import Missing, PortFault, Refused, Unavailable
+from infra.hashing import content_ref
+from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
-from schemas.codec import encode
-from schemas.errors import TriptychError
-from schemas.jobs import GenerateJob, Offloaded
-from schemas.refs import payload_ref
+from schemas.codec import decode_letter, decode_message, encode
+from schemas.jobs import DeadLetter, GenerateJob, Offloaded
+from schemas.media import Embeds
+from schemas.refs import BlobRef, payload_ref
 from tests.contracts.bus_worlds import PARTITIONS, Sink, World, id_of, job, kafka_world, memory_world
 from tests.waiting import until
-from topics import names
+from topics import names, opener
 from topics.bus import FencedOff
+from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
-from topics.opener import Opener
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.services)])
@@ -109,8 +112,8 @@ async def test_a_message_over_the_limit_goes_by_the_object_store_and_arrives_who
     await send(world, "after")
     assert await world.blobs.exists(payload_ref(encode(big)).key)
     sink = Sink(await world.consumer())
-    got = await sink.until(3)
-    assert [id_of(one) for one in got] == ["before", "big", "after"] and got[1].job == big
+    got = {id_of(one): one.job for one in await sink.until(3)}  # fetching it holds up nobody behind it
+    assert got.keys() == {"before", "big", "after"} and got["big"] == big
     sink.done()
 
 
@@ -151,6 +154,14 @@ async def test_jobs_finished_just_before_the_close_are_committed(world: World) -
     assert await world.behind.committed(0) == 2
 
 
+async def _letters(world: World, count: int) -> list[DeadLetter]:
+    async def so_many() -> bool:
+        return len(await world.behind.letters()) >= count
+
+    await until(so_many, 10.0)
+    return await world.behind.letters()
+
+
 BROKEN = [
     pytest.param(b"\xc1 no message", "undecodable", id="bytes"),
     pytest.param(b'{"type":"generate","head":{}}', "undecodable", id="incomplete"),
@@ -170,7 +181,7 @@ async def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_partition_mo
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(2)] == ["before", "after"]
-    (letter,) = await world.behind.letters()
+    (letter,) = await _letters(world, 1)
     assert (letter.topic, letter.partition, letter.offset, letter.reason) == (world.topic, 0, 1, reason)
     assert (letter.key, letter.value, letter.headers) == (b"key", value, [("h", b"v"), ("null", b"")])
     assert letter.detail
@@ -183,7 +194,7 @@ async def test_a_bad_record_at_the_end_is_committed_past_as_well(world: World) -
     consumer = await world.consumer()
     await Sink(consumer).nothing_more(takes=10)
     await until(lambda: _is(world, 1))
-    assert len(await world.behind.letters()) == 1
+    assert len(await _letters(world, 1)) == 1
 
 
 async def test_a_letter_that_would_be_too_big_keeps_its_value_in_the_object_store(world: World) -> None:
@@ -192,7 +203,7 @@ async def test_a_letter_that_would_be_too_big_keeps_its_value_in_the_object_stor
     await send(world, "after")
     sink = Sink(await world.consumer())
     await sink.until(1)
-    (letter,) = await world.behind.letters()
+    (letter,) = await _letters(world, 1)
     assert letter.value is None and letter.value_ref is not None
     assert await world.blobs.get(letter.value_ref) == value
     sink.done()
@@ -209,40 +220,145 @@ async def test_a_claim_check_that_cannot_be_redeemed_becomes_a_dead_letter(world
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
-    letters = await world.behind.letters()
+    letters = sorted(await _letters(world, 3), key=lambda one: one.offset)
     assert [one.reason for one in letters] == ["undecodable"] * 3
     assert ["is gone" in letters[0].detail, "another reference" in letters[1].detail] == [True, True]
     assert "is not what was put there" in letters[2].detail
     sink.done()
 
 
-class Unreachable(Opener[GenerateJob]):
-    """An object store that is away until it is back."""
+class Stores(MemoryBlobs):
+    """An object store that is away, or refuses, until it is back."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(GenerateJob, world.blobs, DeadLetters(world.producer, world.blobs, Metrics(), world.clock))
-        self.away = True
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: PortFault | None = None
         self.asked = 0
 
-    async def open(self, record):  # type: ignore[no-untyped-def]  # as in Opener
+    async def get(self, ref: BlobRef) -> bytes:
         self.asked += 1
-        if self.away:
-            raise Unavailable("the store is away")
-        return await super().open(record)
+        if self.fault is not None:
+            raise self.fault
+        return await super().get(ref)
 
 
-async def test_an_outage_of_the_object_store_neither_loses_a_job_nor_makes_a_dead_letter(world: World) -> None:
+@pytest.mark.parametrize("fault", [Unavailable("the store is away"), Refused("wrong credentials")])
+async def test_an_outage_of_the_object_store_holds_up_what_needs_it_and_nothing_else(
+    world: World, fault: PortFault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opener, "REFUSED_PAUSE_S", 0.05)
+    monkeypatch.setattr(opener, "REFUSED_TRIES", 1_000)
+    world.blobs = blobs = Stores()
+    world.producer._blobs = blobs  # type: ignore[attr-defined]  # of either producer
     await world.producer.send(world.topic, job("big", prompt_tokens=40_000), partition=0)
     await send(world, "after")
-    opener = Unreachable(world)
-    sink = Sink(await world.consumer(opener=opener))
-    async with asyncio.timeout(15):
-        while opener.asked < 2:
-            assert await sink.consumer.take(4) == []
-    opener.away = False
-    assert [id_of(one) for one in await sink.until(2)] == ["big", "after"]
-    assert await world.behind.letters() == []
+    await world.producer.send(world.topic, job("elsewhere"), partition=1)
+    blobs.fault = fault
+    sink = Sink(await world.consumer())
+    assert {id_of(one) for one in await sink.until(2)} == {"after", "elsewhere"}
     sink.done()
+    await until(lambda: blobs.asked > 2)
+    await sink.nothing_more()
+    assert await world.behind.committed(0) in (None, 0)
+    blobs.fault = None
+    assert [id_of(one) for one in await sink.until(1)] == ["big"]
+    sink.done()
+    assert await world.behind.letters() == []
+
+    async def is_committed() -> bool:
+        await sink.nothing_more(1)
+        return await world.behind.committed(0) == 2
+
+    await until(is_committed)
+
+
+async def test_a_payload_that_stays_refused_becomes_a_dead_letter(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opener, "REFUSED_PAUSE_S", 0.01)
+    world.blobs = blobs = Stores()
+    world.producer._blobs = blobs  # type: ignore[attr-defined]  # of either producer
+    await world.producer.send(world.topic, job("big", prompt_tokens=40_000), partition=0)
+    await send(world, "after")
+    blobs.fault = Refused("not this one")
+    sink = Sink(await world.consumer())
+    assert [id_of(one) for one in await sink.until(1)] == ["after"]
+    await until(lambda: blobs.asked == opener.REFUSED_TRIES)
+    (letter,) = await _letters(world, 1)
+    assert letter.reason == "unreadable" and "refuses" in letter.detail
+    sink.done()
+
+
+WRONG = {
+    "a deadline that is no time": ({"deadline_at": 1e300}, "undecodable"),
+    "a deadline that never comes": ({"deadline_at": float("inf")}, "undecodable"),
+    "a deadline that is no number": ({"deadline_at": float("nan")}, "undecodable"),
+    "a deadline before all time": ({"deadline_at": -1.0}, "undecodable"),
+    "a deadline in years": ({"deadline_at": 4e9}, "invalid"),
+    "a model that nobody serves here": ({"model": "other"}, "misplaced"),
+    "an id with a line break": ({"request_id": "a\nb"}, "undecodable"),
+    "an id without an end": ({"request_id": "r" * 300}, "invalid"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), WRONG.values(), ids=WRONG.keys())
+async def test_a_field_that_cannot_be_costs_its_record_only(
+    world: World, change: dict[str, object], reason: str
+) -> None:
+    wrong = msgspec.to_builtins(job("wrong"))
+    wrong["head"] |= change
+    await world.behind.raw(0, [(None, msgspec.msgpack.encode(wrong), [])])
+    await send(world, "after")
+    sink = Sink(await world.consumer())
+    assert [id_of(one) for one in await sink.until(1)] == ["after"]
+    assert [one.reason for one in await _letters(world, 1)] == [reason]
+    sink.done()
+
+
+async def test_a_job_names_no_objects_but_its_own_kind(world: World) -> None:
+    stolen = Embeds(0, 1, "uploads/file-of-somebody-else", "d")
+    await world.producer.send(world.topic, msgspec.structs.replace(job("thief"), embeds=[stolen]), partition=0)
+    ref = await content_ref(b"secret", "text/plain", "media")
+    await world.blobs.put(ref, b"secret")
+    await world.behind.raw(0, [(None, encode(Offloaded(ref)), [])])
+    await send(world, "after")
+    sink = Sink(await world.consumer())
+    assert [id_of(one) for one in await sink.until(1)] == ["after"]
+    assert sorted(one.reason for one in await _letters(world, 2)) == ["invalid", "undecodable"]
+    sink.done()
+
+
+async def test_without_a_dead_letter_topic_letters_are_kept_in_the_store_and_the_partition_moves_on(
+    world: World,
+) -> None:
+    class NoTopic:
+        async def send(self, topic: str, *_: object, **__: object) -> None:
+            raise Missing(f"topic {topic} does not exist")
+
+    letters = DeadLetters(NoTopic(), world.blobs, Metrics(), world.clock)  # type: ignore[arg-type]  # only sends
+    await world.behind.raw(0, [(None, b"\x00", [])])
+    await send(world, "after")
+    belongs = Belongs(GenerateJob, ("m",))
+    sink = Sink(await world.consumer(opener=opener.Opener(belongs, world.blobs, letters, world.clock)))
+    assert [id_of(one) for one in await sink.until(1)] == ["after"]
+
+    def kept() -> list[str]:
+        return [key for key in world.blobs._objects if key.startswith("letters/")]
+
+    await until(kept)
+    assert decode_letter(world.blobs._objects[kept()[0]]).offset == 0
+    sink.done()
+
+
+async def test_a_delivery_that_can_be_neither_run_nor_ended_is_set_aside(world: World) -> None:
+    await send(world, "poison")
+    sink = Sink(await world.consumer())
+    (poison,) = await sink.until(1)
+    await sink.consumer.set_aside(poison, ZeroDivisionError("a bug"))
+    sink.got.clear()
+    (letter,) = await _letters(world, 1)
+    assert letter.reason == "failed" and "ZeroDivisionError: a bug" in letter.detail
+    assert letter.value is not None and decode_message(letter.value) == poison.job
 
 
 async def test_two_consumers_share_the_partitions_and_a_closed_ones_go_on_with_the_other(world: World) -> None:
@@ -381,7 +497,7 @@ async def test_nothing_is_handed_out_once_leases_could_not_be_renewed_and_it_goe
 
 async def test_a_topic_that_does_not_exist_is_refused_at_once(world: World) -> None:
     async with asyncio.timeout(3):
-        with pytest.raises(TriptychError, match="does not exist"):
+        with pytest.raises(Missing, match="does not exist"):
             await world.producer.send("nowhere", job("r"), partition=0)
-        with pytest.raises(TriptychError, match="no partition 99"):
+        with pytest.raises(Missing, match="no partition 99"):
             await world.producer.send(world.topic, job("r"), partition=99)

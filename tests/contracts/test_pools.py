@@ -83,7 +83,7 @@ async def test_no_more_jobs_are_under_way_than_asked_for(world: World) -> None:
 
 async def test_a_job_is_tried_again_until_what_it_needs_is_back(world: World) -> None:
     bench = Bench()
-    bench.faults["r"] = [Unavailable("the store is away"), TriptychError("overloaded", "the broker is")]
+    bench.faults["r"] = [Unavailable("the store is away"), Unavailable("the broker is")]
     await world.send("r", 0)
     await world.send("s", 0)
     await world.member(bench)

@@ -41,6 +41,7 @@ from tests.waiting import until
 from topics import safetensors
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
+from topics.steering.releases import Releases
 from topics.steering.steerer import Steerer
 from workers.artifact_cache import ArtifactCache
 from workers.assembly import Assembly
@@ -98,7 +99,7 @@ class World:
         index = PrefixIndex(redis, manifest.id)
         self._presence = Presence(index, manifest, ME, engine, JobQueue(), self.metrics, clock)
         steerer = Steerer(index, parse_policy("affinity"), random.Random(1))
-        self._placer = IndexPlacer(manifest, steerer, self.metrics, clock)
+        self._placer = IndexPlacer(manifest, steerer, Releases(index.release, clock), self.metrics, clock)
 
     async def live(self) -> None:
         await self._redis.set(keys.alive(self.manifest.id, ME.worker), ME.epoch)

@@ -37,13 +37,13 @@ from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
 from infra.pool_members import MemoryPoolMembers
 from infra.settings import Settings
+from tests.dispatching import unsteered
 from tests.pipeline.models import CASCADE, DRAWS, MODEL, PLAIN
 from tests.pipeline.scripted import WORKER, FakeWeb, OneWorker, ScriptedEncoder, ScriptedPool
 from topics import asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake.intake import Intake
 from topics.intake.uploads import UploadLimits, Uploads
-from topics.steering.placer import LeastLoadedPlacer
 from topics.tokens import ChatTokenizer
 
 DATA = Path(__file__).parent.parent / "data"
@@ -79,8 +79,8 @@ class Gateway:
         self.notes = MemoryArtifactNotes(clock)
         tokenizer = ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes())
         renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
-        placer = LeastLoadedPlacer(PLAIN.partitions)
-        pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, placer)
+        dispatcher = unsteered(MODEL, PLAIN.partitions, self.pool)
+        pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), dispatcher)
         self.pools = Pools({MODEL: pool}, self.metrics)
         models = ServedModels(
             [

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Placement
@@ -18,6 +18,7 @@ from schemas.steering import Ask, Choice, Decision
 from topics import steer
 from topics.steering import namespaces
 from topics.steering.blocks import begin, extend
+from topics.steering.releases import Releases
 from topics.steering.steerer import Steerer
 
 log = logging.getLogger(__name__)
@@ -96,11 +97,14 @@ class LeastLoadedPlacer:
 class IndexPlacer:
     """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
 
-    def __init__(self, manifest: Manifest, steerer: Steerer, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, manifest: Manifest, steerer: Steerer, releases: Releases, metrics: Metrics, clock: Clock
+    ) -> None:
         self._model = manifest.id
         self._namespace = namespaces.plain(manifest)
         self._block_tokens = namespaces.block_tokens(manifest)
         self._steerer = steerer
+        self._releases = releases
         self._metrics = metrics
         self._fallback = LeastLoadedPlacer(manifest.partitions)
         self._clock = clock
@@ -121,9 +125,13 @@ class IndexPlacer:
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
                 choice = await self._decide(ticket, job, living(view), session)
-        except (Unavailable, TimeoutError) as error:
+        except (PortFault, TimeoutError) as error:
             log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
+            self._releases.give_back(ticket)  # it may have been decided all the same, or still be
             choice = None
+        except asyncio.CancelledError:
+            self._releases.give_back(ticket)
+            raise
         if choice is None:
             return await self._fallback.place(job, view, sent)
         worker = choice.worker.rpartition(":")[0]

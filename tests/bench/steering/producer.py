@@ -28,6 +28,7 @@ from topics import names
 from topics.kafka import KafkaProducer
 from topics.steering.placer import IndexPlacer, living
 from topics.steering.policy import Policy
+from topics.steering.releases import Releases
 from topics.steering.steerer import Steerer
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,9 @@ class Producer:
         self._leases = RedisLeases(self._redis, manifest.id)
         self._index = PrefixIndex(self._redis, manifest.id)
         steerer = Steerer(self._index, policy, random.Random(seed))
-        self._placer = IndexPlacer(manifest, steerer, Metrics(), self._clock)
+        self._placer = IndexPlacer(
+            manifest, steerer, Releases(self._index.release, self._clock), Metrics(), self._clock
+        )
         self._prompts = Prompts()
         self._sent: Counter[str] = Counter()
         self._number = 0

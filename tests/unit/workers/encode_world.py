@@ -21,6 +21,7 @@ from schemas.jobs import EncodeJob, GenerateJob, Head, Sampling
 from schemas.manifest import Encoder, Limits, Manifest, MediaLimits, Source
 from schemas.media import EncoderKind, MediaKind, Room, Slot
 from schemas.refs import BlobRef
+from tests.dispatching import unsteered
 from topics import names
 from topics.artifacts import Artifacts
 from topics.fingerprints import artifact_key, fingerprint
@@ -28,7 +29,6 @@ from topics.join import Language
 from topics.memory import MemoryBus, MemoryProducer
 from topics.records import Record
 from topics.send_generate import GenerateSender
-from topics.steering.placer import LeastLoadedPlacer
 from workers.encode_flights import Flights, Sieve
 from workers.encode_work import EncodeWork, Joiner
 from workers.encoder import Decoded, Encoded, MediaFault
@@ -172,7 +172,7 @@ class World:
         flights = Flights(
             name, encoders, artifacts, notes, blobs, decode, self.metrics, max_tries=3, items=8, threads=1
         )
-        sender = GenerateSender("m", 4, MemoryLeases(self.clock), LeastLoadedPlacer(4), fuse.around(producer))
+        sender = GenerateSender(4, MemoryLeases(self.clock), unsteered("m", 4, fuse.around(producer)))
         language = Language(lambda text: [len(word) for word in text.split()], {})
         joiner = Joiner(artifacts, notes, {"m": language}, {"m": sender}, self.metrics)
         lives = MemoryLives(self.hub, name)

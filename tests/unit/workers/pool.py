@@ -56,6 +56,7 @@ class ListConsumer:
         self.waiting: deque[Delivery] = deque()
         self.most_at_once: list[int] = []
         self.finished: list[str] = []
+        self.set_asides: list[tuple[str, BaseException]] = []
         self.retired = False
         self.fenced = False
         self._offset = 0
@@ -78,6 +79,13 @@ class ListConsumer:
         assert delivery.at not in self._done
         self._done.add(delivery.at)
         self.finished.append(delivery.job.head.request_id)
+
+    async def watch(self) -> None:
+        await asyncio.Event().wait()
+
+    async def set_aside(self, delivery: Delivery, error: BaseException) -> None:
+        self.set_asides.append((delivery.job.head.request_id, error))
+        self.done(delivery)
 
     async def retire(self) -> None:
         self.retired = True

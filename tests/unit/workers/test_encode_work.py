@@ -290,10 +290,10 @@ async def test_a_transcript_can_be_tried_again_after_trouble(world: World) -> No
 
 
 async def test_retriable_trouble_is_left_to_the_pool(world: World) -> None:
-    world.eye.faults[b"cat"] = TriptychError("overloaded", "later")
+    world.eye.faults[b"cat"] = Unavailable("later")
     (job,) = world.jobs(await world.slots("cat"))
     async with world.worker() as work:
-        with pytest.raises(TriptychError):
+        with pytest.raises(Unavailable):
             await work.handle(job)
     assert world.events() == []
 

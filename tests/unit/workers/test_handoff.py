@@ -4,14 +4,15 @@ import msgspec
 import pytest
 
 from infra.clock import ManualClock
+from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from infra.prefix_index import Look
-from schemas.errors import TriptychError
 from schemas.jobs import GenerateJob, Placement
 from schemas.manifest import Limits, Manifest, Source
 from schemas.signals import Beat
 from schemas.steering import Choice, Decision, WorkerView
+from tests.dispatching import Released, dispatcher
 from tests.unit.workers.pool import ListConsumer, job
 from topics.bus import Delivery, Position
 from topics.headers import Headers
@@ -65,7 +66,7 @@ class FakeProducer:
 
     async def send(self, topic: str, message: GenerateJob, *, partition: int, key: bytes, headers: Headers) -> None:
         if self.refuses:
-            raise TriptychError("overloaded", "no")
+            raise Unavailable("no")
         self.sent.append((topic, message, partition))
         assert headers == HEADERS
 
@@ -83,7 +84,7 @@ class Bench:
         )
         self.queue, self.consumer, self.producer = JobQueue(), ListConsumer(ME), FakeProducer()
         self.queue.add(self.delivery)
-        self.placer = FakePlacer()
+        self.placer, self.released = FakePlacer(), Released()
         mine = WorkerView(str(ME), uncached_tokens=backlog_tokens, prefill_tokens_per_s=1_000.0, waiting=1)
         self.index = FakeIndex(mine, WorkerView(str(OTHER), prefill_tokens_per_s=1_000.0))
         self.handoff = HandOff(
@@ -91,9 +92,8 @@ class Bench:
             MANIFEST,
             self.queue,
             self.consumer,
-            self.producer,  # type: ignore[arg-type]  # fakes keep to the part of the Protocol that is used
-            self.placer,
-            FakeLeases(),  # type: ignore[arg-type]
+            dispatcher("m", self.placer, self.producer, self.released, clock),
+            FakeLeases(),  # type: ignore[arg-type]  # fakes keep to the part of the Protocol that is used
             self.index,  # type: ignore[arg-type]
             Metrics(),
             clock,
@@ -129,7 +129,7 @@ async def test_a_job_is_not_handed_on_for_ever() -> None:
 async def test_a_job_that_the_broker_does_not_take_stays_here() -> None:
     bench = Bench(waited_s=4.0, backlog_tokens=20_000)
     bench.producer.refuses = True
-    with pytest.raises(TriptychError):
+    with pytest.raises(Unavailable):
         await bench.handoff.once()
     assert list(bench.queue) == [bench.delivery]
     assert bench.consumer.finished == []

@@ -14,14 +14,17 @@ from schemas.manifest import Limits, Manifest, Source
 from schemas.media import Embeds
 from schemas.signals import Beat
 from schemas.steering import Alternative, Ask, Choice, Decision
+from tests.dispatching import Released
 from topics.steering import namespaces, placer
 from topics.steering.blocks import Media, begin, extend
 from topics.steering.placer import IndexPlacer
+from topics.steering.releases import Releases
 from topics.steering.steerer import Steerer
 
 MANIFEST = Manifest("m", Source("hf", repo="o/m", revision="r"), Limits(context_tokens=2048))
 SIZE = namespaces.block_tokens(MANIFEST)
 VIEW = PoolView({0: Incarnation("w", 1)}, {"w": Beat("w", 1, at=0.0)})
+CLOCK = SystemClock()
 PROMPT = list(range(4 * SIZE))
 
 
@@ -49,7 +52,7 @@ def job(*embeds: Embeds) -> GenerateJob:
 
 async def keys_of(one: GenerateJob) -> list[bytes]:
     decider = Decider()
-    placed = await IndexPlacer(MANIFEST, decider, Metrics(), SystemClock()).place(one, VIEW, {})
+    placed = await placing(decider).place(one, VIEW, {})
     assert placed.job.embeds == one.embeds and placed.predicted_tokens == len(PROMPT)
     return decider.keys
 
@@ -72,8 +75,8 @@ async def test_embeddings_enter_by_their_digests_in_order_of_their_places_in_a_n
     assert other[:1] == expected[:1] and not set(other[1:]) & set(expected[1:])
 
 
-def placing(decider: Decider, metrics: Metrics | None = None) -> IndexPlacer:
-    return IndexPlacer(MANIFEST, decider, metrics or Metrics(), SystemClock())
+def placing(decider: Decider, metrics: Metrics | None = None, releases: Releases | None = None) -> IndexPlacer:
+    return IndexPlacer(MANIFEST, decider, releases or Releases(Released(), CLOCK), metrics or Metrics(), CLOCK)
 
 
 async def test_of_a_decision_the_nearest_alternatives_are_told_cheapest_first() -> None:
