@@ -73,6 +73,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pool_wait_s: Annotated[int, Meta(ge=0)] = 30
     drain_s: Positive = 30  # how long a stopping process lets running work finish
     max_attempts: Positive = 3  # how often a job may be started before it counts as poison
+    # how many records of one partition may become dead letters at once, and per minute after that; then it waits
+    dead_letter_burst: Positive = 100
+    dead_letters_per_min: Positive = 60
     artifact_cache_bytes: Positive = 256 << 20  # of rows that an LLM worker keeps in memory; also the most for one item
     partition_replicas: Positive = 1  # replication factor of new topics
     cors_origins: str = "*"  # comma-separated

@@ -5,7 +5,11 @@ letter of every record. Past the bound a partition waits before each one, so tha
 has been emptied.
 """
 
+from typing import Self
+
 import msgspec
+
+from infra.settings import Settings
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -13,6 +17,10 @@ class Bound(msgspec.Struct, frozen=True):
 
     burst: int = 100
     per_s: float = 1.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.dead_letter_burst, settings.dead_letters_per_min / 60)
 
 
 class Brake:

@@ -21,6 +21,7 @@ from infra.signals import RedisSignals
 from schemas.jobs import GenerateJob
 from schemas.signals import Beat
 from topics import names
+from topics.brake import Bound
 from topics.bus import FencedOff, PartitionConsumer
 from topics.checks import Belongs
 from topics.dead_letters import DeadLetters
@@ -131,7 +132,7 @@ class LlmProcess:
 
     def _consumer(self) -> LeasedConsumer:
         model = self._manifest.id
-        letters = DeadLetters(self._producer, self._blobs, self._metrics, self._clock)
+        letters = DeadLetters(self._producer, self._blobs, self._metrics, self._clock, Bound.of(self._settings))
         return LeasedConsumer(
             self._settings.worker_name,
             KafkaReader(self._settings.kafka, names.generate(model), names.group(model), self._clock),

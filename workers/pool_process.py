@@ -19,6 +19,7 @@ from infra.ports import Outlived
 from infra.results import RedisResults
 from infra.settings import Settings
 from infra.signals import RedisSignals
+from topics.brake import Bound
 from topics.dead_letters import DeadLetters
 from topics.kafka import KafkaProducer
 from topics.pools import Pool
@@ -43,7 +44,7 @@ class Surroundings:
         self.members = RedisPoolMembers(self.redis)
         self.blobs = S3Blobs(settings)
         self.producer = KafkaProducer(settings.kafka, self.blobs)
-        self.letters = DeadLetters(self.producer, self.blobs, self.metrics, self.clock)
+        self.letters = DeadLetters(self.producer, self.blobs, self.metrics, self.clock, Bound.of(settings))
 
 
 class Trade(Protocol):
@@ -123,6 +124,7 @@ class PoolProcess:
                 beside = [
                     group.create_task(keep_alive(self._around.lives, self._membership), name="keep alive"),
                     group.create_task(self._trade.beside(), name="beside"),
+                    group.create_task(pool.watch(), name="watch"),
                     *(group.create_task(self._listen(model), name="listen") for model in self._trade.models),
                 ]
                 await life.stopped()

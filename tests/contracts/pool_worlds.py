@@ -45,6 +45,7 @@ class Bench:
         self.headers: dict[str, Headers] = {}
         self.given_up: dict[str, BaseException] = {}
         self.faults: dict[str, list[Exception]] = {}
+        self.cannot_give_up: set[str] = set()
         self._held: dict[str, asyncio.Event] = {}
 
     def hold(self, request_id: str) -> None:
@@ -64,6 +65,8 @@ class Bench:
         self.done.append(request_id)
 
     async def give_up(self, job: DecodeJob, error: BaseException) -> None:
+        if job.head.request_id in self.cannot_give_up:
+            raise LookupError("no such state")
         self.given_up[job.head.request_id] = error
 
     async def has_done(self, *request_ids: str, within_s: float = 20.0) -> None:

@@ -104,6 +104,21 @@ async def test_a_bug_on_one_job_ends_that_request_and_nothing_else(world: World)
     assert {one: str(error) for one, error in bench.given_up.items()} == {"r": "a bug", "s": "not to be retried"}
 
 
+async def test_a_job_that_can_be_neither_done_nor_given_up_becomes_a_dead_letter(world: World) -> None:
+    bench = Bench()
+    bench.faults["r"] = [asyncio.CancelledError("from inside")]  # type: ignore[list-item]  # a library's own mistake
+    bench.faults["s"] = [ZeroDivisionError("a bug")]
+    bench.cannot_give_up = {"s"}
+    for request_id in ("r", "s", "t"):
+        await world.send(request_id, 0)
+    await world.member(bench)
+    await bench.has_done("t")
+    await world.has_committed(0, 3)
+    assert list(bench.given_up) == ["r"]
+    (letter,) = await world.behind.letters()
+    assert (letter.offset, letter.reason) == (1, "failed") and "ZeroDivisionError: a bug" in letter.detail
+
+
 async def test_records_that_are_no_jobs_become_dead_letters_and_the_rest_is_done(world: World) -> None:
     bench = Bench()
     await world.send("before", 0)

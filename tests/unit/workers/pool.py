@@ -135,12 +135,13 @@ class Worker:
         drain_s: float = 5.0,
         blobs: Blobs | None = None,
         producer: ListProducer | None = None,
+        results: MemoryResults | None = None,
     ) -> None:
         self.hub = hub
         self.engine = engine
         self.me = Incarnation(name, epoch)
         self.consumer = ListConsumer(self.me)
-        self.results = MemoryResults(hub)
+        self.results = results or MemoryResults(hub)
         self.life = Life(drain_s)
         metrics, outbox = Metrics(), Outbox(self.results)
         keeper = EngineKeeper(engine, metrics, MODEL)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from infra.faults import Unavailable
-from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished, Transcript
 from schemas.jobs import EncodeJob
 from schemas.steering import Decision

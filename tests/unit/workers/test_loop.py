@@ -1,14 +1,14 @@
 """The loop's promise: whatever happens, a request ends in exactly one terminal event or is left for another attempt."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
 import pytest
 
-from infra.memory import MemoryHub
-from infra.ports import Incarnation
-from schemas.events import Cancelled, Event, Failed, Finished, Restarted, Token
-from schemas.jobs import GenerateJob
+from infra.memory import MemoryHub, MemoryResults
+from infra.ports import AppendState, Claim, Incarnation, Outgoing
+from schemas.events import Cancelled, Event, Failed, Finished, Restarted, Terminal, Token
+from schemas.jobs import GenerateJob, Head
 from tests.unit.workers.pool import MODEL, Worker, job
 from tests.waiting import until
 from topics.bus import FencedOff
@@ -282,3 +282,70 @@ async def test_a_fenced_worker_stops_without_a_last_word() -> None:
     await worker.engine.close()
     assert not any(isinstance(event, (Finished, Failed, Cancelled)) for event in worker.events("a"))
     assert not worker.ended("a")
+
+
+class _Broken(MemoryResults):
+    """Raises what nobody foresaw: at the claims of some requests, at the end of others."""
+
+    def __init__(
+        self, hub: MemoryHub, claims: Collection[str], ends: Collection[str] = (), error: type = ValueError
+    ) -> None:
+        super().__init__(hub)
+        self._claims, self._ends, self._error = claims, ends, error
+
+    async def claim(self, head: Head, by: Incarnation, max_attempts: int) -> Claim:
+        if head.request_id in self._claims:
+            raise self._error("ERR value is not an integer or out of range")
+        return await super().claim(head, by, max_attempts)
+
+    async def end(self, head: Head, event: Terminal) -> bool:
+        if head.request_id in self._ends:
+            raise ValueError("ERR value is not an integer or out of range")
+        return await super().end(head, event)
+
+
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_what_one_delivery_raises_ends_its_request_and_stops_no_other(error: type) -> None:
+    hub = MemoryHub()
+    async with Worker(hub, stub(), results=_Broken(hub, {"bad"}, error=error)).running() as worker:
+        worker.consumer.put(job("before"))
+        worker.consumer.put(job("bad"))
+        worker.consumer.put(job("after"))
+        await until(lambda: len(worker.consumer.finished) == 3)
+    (end,) = worker.events("bad")
+    assert isinstance(end, Failed) and end.code == "internal"
+    assert all(isinstance(worker.events(one)[-1], Finished) for one in ("before", "after"))
+    assert worker.consumer.set_asides == []
+
+
+async def test_a_delivery_whose_request_cannot_even_be_ended_is_set_aside() -> None:
+    hub = MemoryHub()
+    async with Worker(hub, stub(), results=_Broken(hub, {"bad"}, {"bad"})).running() as worker:
+        worker.consumer.put(job("bad"))
+        worker.consumer.put(job("after"))
+        await until(lambda: len(worker.consumer.finished) == 2)
+    assert [(one, type(error)) for one, error in worker.consumer.set_asides] == [("bad", ValueError)]
+    assert worker.events("bad") == []
+
+
+class _Unstorable(MemoryResults):
+    """Cannot take what these requests emit, as if it could not be encoded."""
+
+    async def append(self, outgoing: Sequence[Outgoing]) -> list[AppendState]:
+        if any(one.head.request_id == "bad" for one in outgoing):
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return await super().append(outgoing)
+
+
+async def test_events_that_cannot_be_stored_end_their_request_only() -> None:
+    hub = MemoryHub()
+    async with Worker(hub, stub(0.002), results=_Unstorable(hub)).running() as worker:
+        for one in ("before", "bad", "after"):
+            worker.consumer.put(job(one, tokens=20))
+        await until(lambda: len(worker.consumer.finished) == 3)
+        assert worker.engine.load().running == 0
+    (end,) = worker.events("bad")
+    assert isinstance(end, Failed) and end.code == "internal"
+    for one in ("before", "after"):
+        check_whole(worker.events(one))
+        assert len(worker.events(one)) == 21
