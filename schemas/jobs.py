@@ -66,7 +66,9 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     frequency_penalty: Weight = 0.0  # for each time that the answer has it
     repetition_penalty: Annotated[float, Meta(gt=0, le=1e6)] = 1.0  # factor, for tokens of prompt and answer; 1 = none
     logit_bias: dict[TokenId, Weight] = {}  # token id -> what is added to its logit
-    logprobs: Count | None = None  # None = none; 0 = of the chosen token only; k = and the k likeliest
+    logprobs: Annotated[int, Meta(ge=0, le=1_024)] | None = (
+        None  # None = none; 0 = of the chosen token only; k = and the k likeliest
+    )
     constraint: JsonObject | JsonSchema | None = None  # what the answer must be; None = anything
     min_tokens: Count = 0  # no end before so many
     ignore_eos: bool = False  # go on past the model's own end

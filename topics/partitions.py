@@ -78,7 +78,10 @@ class LeasedConsumer:
                 await self._ownership.changed(TAKE_WAIT_S)
             await self._follow()
             await self._fetch()
-            return self._hand_out(most)
+            if not (deliveries := self._hand_out(most)) and self._openings:
+                await self._openings.changed(OPENING_WAIT_S)  # without this pause nothing else would ever run
+                deliveries = self._hand_out(most)
+            return deliveries
         except Unavailable as error:
             log.warning("cannot read jobs now, trying again: %s", error)
             await asyncio.sleep(TROUBLE_WAIT_S)
@@ -122,11 +125,8 @@ class LeasedConsumer:
         """Get more for each partition of which nothing is left."""
         followed = self._followed
         hungry = [one for one, tenure in followed.items() if tenure.next is None]
-        idle = len(hungry) == len(followed)
-        if idle and self._openings:
-            await self._openings.changed(OPENING_WAIT_S)
         if hungry:
-            wait_s = TAKE_WAIT_S if idle and not self._openings else 0.0
+            wait_s = TAKE_WAIT_S if len(hungry) == len(followed) and not self._openings else 0.0
             self._add(await self._reader.poll(hungry, wait_s), followed)
 
     def _add(self, polled: Polled, followed: dict[int, Tenure]) -> None:

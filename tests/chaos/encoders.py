@@ -120,12 +120,12 @@ class EncoderProcesses(PoolProcesses):
 @asynccontextmanager
 async def encoders(kafka: str, redis_url: str, s3: S3, folder: Path) -> AsyncIterator[EncoderProcesses]:
     settings = settings_for(f"e-{uuid.uuid4().hex[:8]}", MANIFEST, kafka, redis_url, s3, folder)
-    _tokenizer(folder / "models" / settings.models)
+    tokenizer(folder / "models" / settings.models)
     async with running(lambda: EncoderProcesses(settings, folder)) as world:
         yield world
 
 
-def _tokenizer(folder: Path) -> None:
+def tokenizer(folder: Path) -> None:
     """All that encoders need of an LLM."""
     folder.mkdir(parents=True)
     shutil.copy(DATA / "tiny_tokenizer.json", folder / "tokenizer.json")

@@ -44,7 +44,10 @@ class PoolProcesses:
 
     async def start(self, worker: str, sim_ms: int, *arguments: str) -> Child:
         """Returns when it has joined its pool."""
-        part = self._part(worker, ports.free(), [*arguments, "--engine", "sim", "--sim-ms", str(sim_ms)])
+        return await self.launch(worker, *arguments, "--engine", "sim", "--sim-ms", str(sim_ms))
+
+    async def launch(self, worker: str, *arguments: str) -> Child:
+        part = self._part(worker, ports.free(), list(arguments))
         child = self.children[worker] = Child(part)
 
         async def serves() -> bool:

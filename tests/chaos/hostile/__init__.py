@@ -1,0 +1,1 @@
+"""Records that are wrong in every way we could think of, against live pools."""
