@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from infra.faults import Missing, Unavailable
+from infra.faults import Missing, Refused, Unavailable
 from schemas.errors import TriptychError
+from schemas.refs import BlobRef
 from tests.contracts.pool_worlds import PARTITIONS, Bench, KafkaWorld, World, job, kafka_world, memory_world
 from tests.waiting import until
+from topics import opener
 
 KAFKA = pytest.param("kafka", marks=pytest.mark.services)
 
@@ -128,6 +130,30 @@ async def test_records_that_are_no_jobs_become_dead_letters_and_the_rest_is_done
     await bench.has_done("before", "after")
     await world.has_committed(0, 4)
     assert sorted(one.reason for one in await world.behind.letters()) == ["empty", "undecodable"]
+
+
+async def test_a_store_that_refuses_holds_up_what_needs_it_until_it_is_mended_and_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opener, "REFUSED_PAUSE_S", 0.05)
+    monkeypatch.setattr(opener, "REFUSED_TRIES", 1_000)
+    bench, refused = Bench(), asyncio.Event()
+
+    async def refuses(ref: BlobRef) -> bytes:
+        refused.set()
+        raise Refused("wrong credentials")
+
+    await world.producer.send(world.topic, job("big", "x" * 100_000), partition=0)
+    await world.send("after", 0)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(world.blobs, "get", refuses)
+        await world.member(bench)
+        await bench.has_done("after")
+        await asyncio.wait_for(refused.wait(), 10)
+        assert bench.done == ["after"]
+    await bench.has_done("big")
+    await world.has_committed(0, 2)
+    assert await world.behind.letters() == []
 
 
 async def test_a_closed_member_leaves_its_unfinished_jobs_to_the_next(world: World) -> None:
