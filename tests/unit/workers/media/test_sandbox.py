@@ -1,9 +1,11 @@
 import contextlib
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 import psutil
@@ -16,6 +18,7 @@ from tests.unit.workers.media.recordings import tone, video, wav
 from tests.waiting import until
 from workers.encoder import Clip, MediaFault, Picture, Sound
 from workers.media import Decoders, decode
+from workers.media.confine import Confinement, Layer
 
 LIMITS = MediaLimits()
 PNG = saved(Image.fromarray(scene()), "PNG")
@@ -81,6 +84,49 @@ def children_of_this(_: Decoders) -> list[psutil.Process]:
     return sorted(children(), key=lambda child: child.create_time())[-1:]
 
 
+def test_a_process_outlives_the_thread_that_first_needed_it() -> None:
+    decoders = Decoders(1)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(decoders.decode, "image", "vision", PNG, LIMITS).result()
+        (child,) = children_of_this(decoders)
+        decoders.decode("image", "vision", PNG, LIMITS)
+        assert children_of_this(decoders) == [child]
+    finally:
+        decoders.close()
+
+
+def test_what_confines_them_is_told_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    layers: dict[str, bool] = {}
+    decoders = Decoders(1, count=layers.__setitem__)
+    try:
+        with caplog.at_level(logging.INFO, "workers.media"):
+            decoders.start()
+            (child,) = children_of_this(decoders)
+            child.kill()
+            decoders.decode("image", "vision", PNG, LIMITS)
+        assert children_of_this(decoders) != [child]
+        assert layers.keys() == set(get_args(Layer))
+        (line,) = [one.getMessage() for one in caplog.records if "confined" in one.getMessage()]
+        in_force, missing = line.split("; not in force: ")
+        assert {layer for layer in layers if layer in in_force} == {layer for layer, held in layers.items() if held}
+        assert {layer for layer in layers if layer in missing} == {layer for layer, held in layers.items() if not held}
+    finally:
+        decoders.close()
+
+
+def test_without_seccomp_it_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    confinement = Confinement(["limits"], {"seccomp": "Function not implemented"})
+    monkeypatch.setattr("workers.media.process.wire.receive_ready", lambda _: confinement)
+    decoders = Decoders(1)
+    with caplog.at_level(logging.INFO, "workers.media"):
+        decoders.start()
+    decoders.close()
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert line.getMessage().endswith("by limits; not in force: seccomp (Function not implemented)")
+
+
 def test_an_item_that_hangs_is_given_up_and_the_next_one_is_decoded() -> None:
     decoders = Decoders(1, limit_s=0.0001)  # nothing is that fast
     with pytest.raises(MediaFault, match="too long to decode") as caught:
@@ -134,8 +180,5 @@ async def test_closing_ends_the_processes_and_a_worker_that_is_gone_takes_them_a
     decoders.decode("image", "vision", PNG, LIMITS)
     mine = [child for child in children() if child.pid not in before]
     assert len(mine) == 1
-    assert "AWS" not in " ".join(mine[0].environ()) and set(mine[0].environ()) <= {
-        "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LC_CTYPE",
-    }  # fmt: skip
     decoders.close()
     await until(lambda: not any(child.is_running() for child in mine), within_s=5)
