@@ -32,7 +32,7 @@ Layer = Literal[
 ]
 Step: TypeAlias = Callable[[], None]
 
-_CPU_S = 3_600  # of a whole life; an item gets far less, by the clock
+_CPU_S = 6 * 3_600  # of a whole life; an item gets far less, by the clock
 _THREADS = 1_024  # decoders start some for each core
 # From here to 2^31 no user is ever made by anybody: https://systemd.io/UIDS-GIDS/
 _FIRST_OWN_USER = 0x7000_0000

@@ -13,10 +13,13 @@ import pytest
 from PIL import Image
 
 from schemas.manifest import MediaLimits
+from schemas.media import EncoderKind, MediaKind
 from tests.unit.workers.media.pictures import png, saved, scene
-from tests.unit.workers.media.recordings import tone, video, wav
+from tests.unit.workers.media.recordings import sound, tone, video, wav
+from tests.unit.workers.media.test_hostile import CUT, PICTURES, RECORDINGS
 from tests.waiting import until
-from workers.encoder import Clip, MediaFault, Picture, Sound
+from workers.encode_flights import Decode
+from workers.encoder import Clip, MediaFault, Picture, Sound, frames_of
 from workers.media import Decoders, decode
 from workers.media.confine import Confinement, Layer
 
@@ -48,6 +51,44 @@ def test_what_comes_out_is_what_decoding_here_gives(decoders: Decoders) -> None:
     assert all((one.rgb == two.rgb).all() for one, two in zip(frames.frames, again.frames, strict=True))
     silent = decoders.decode("video", "audio", film, LIMITS)
     assert isinstance(silent, Sound) and len(silent.pcm) == 0
+
+
+def _read(decode: Decode, kind: MediaKind, pool: EncoderKind, data: bytes) -> list[bytes]:
+    try:
+        decoded = decode(kind, pool, data, LIMITS)
+    except MediaFault as fault:
+        return [fault.code.encode(), fault.message.encode()]
+    return [decoded.pcm.tobytes()] if isinstance(decoded, Sound) else [one.tobytes() for one in frames_of(decoded)]
+
+
+def _of_all_kinds() -> Iterator[tuple[str, MediaKind, EncoderKind, bytes]]:
+    for name, picture in (
+        *((name, make()) for name, make in CUT.items()),
+        ("jpeg 2000", saved(Image.fromarray(scene()), "JPEG2000")),
+        ("two jpegs", saved(Image.fromarray(scene()), "MPO", save_all=True, append_images=[Image.fromarray(scene())])),
+        *((name, data) for name, (data, _) in PICTURES.items()),
+    ):
+        yield name, "image", "vision", picture
+    for name, recording in (
+        *((form, sound(form, codec, tone(0.3, 48_000), 48_000)) for form, codec in SOUNDS.items()),
+        *((name, data) for name, (data, _) in RECORDINGS.items()),
+    ):
+        yield name, "audio", "audio", recording
+    for form in ("mp4", "matroska"):
+        yield form, "video", "vision", video(form)
+
+
+SOUNDS = {"ogg": "libopus", "mp3": "libmp3lame", "flac": "flac", "mp4": "aac"}
+
+
+def test_a_confined_process_has_all_that_any_kind_of_media_needs(decoders: Decoders) -> None:
+    """Nothing can be imported or opened any more when a file needs it."""
+    different = [
+        name
+        for name, kind, pool, data in _of_all_kinds()
+        if _read(decode, kind, pool, data) != _read(decoders.decode, kind, pool, data)
+    ]
+    assert different == []
 
 
 def test_a_fault_comes_out_as_it_is(decoders: Decoders) -> None:
