@@ -1,9 +1,9 @@
 """Takes from the calling process what decoding does not need, for good.
 
 Every layer stands alone, because not every kernel or container permits each: what is in force is told, and what is
-not, with the reason. What a confined process can still do, if a file takes it over: read the items that it is given
-afterwards and answer wrongly for them, use a processor and memory up to its limits until the worker's patience ends,
-and look for holes in the few system calls that are left to it.
+not, with the reason. What a process behind seccomp can still do, if a file takes it over: read what it is given, before
+and afterwards, answer wrongly for the items that come after, use processors and memory up to its limits until the
+worker's patience ends, and look for holes in the few system calls that are left to it.
 """
 
 import errno
