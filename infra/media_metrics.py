@@ -16,6 +16,7 @@
 | triptych_encode_queue_seconds  | histogram | pool           | an encoder begins with a job; since acceptance         |
 | triptych_pool_workers          | gauge     | pool           | now: workers that a gateway sees in a pool, by topic   |
 | triptych_joins_total           | counter   | model          | an encoder sends a request on, all its media encoded   |
+| triptych_media_confinement     | gauge     | layer          | now: 1 = in force on an encoder's decoding processes   |
 """
 
 from collections.abc import Callable
@@ -67,6 +68,9 @@ class MediaMetrics:
             "triptych_encode_queue_seconds", "Acceptance to encoder", ["pool"], buckets=SECONDS, registry=registry
         )
         self._workers = Gauge("triptych_pool_workers", "Workers seen in a pool", ["pool"], registry=registry)
+        self._confinement = Gauge(
+            "triptych_media_confinement", "Layers around decoding processes", ["layer"], registry=registry
+        )
         self._joins = Counter("triptych_joins", "Requests sent on by encoders", ["model"], registry=registry)
 
     def artifact_from_store(self, model: str, seconds: float, size_bytes: int) -> None:
@@ -107,3 +111,7 @@ class MediaMetrics:
 
     def request_joined(self, model: str) -> None:
         self._joins.labels(model).inc()
+
+    def media_confined(self, layer: str, is_in_force: bool) -> None:
+        """`layer`: of workers/media/confine.py."""
+        self._confinement.labels(layer).set(is_in_force)

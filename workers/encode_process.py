@@ -64,7 +64,7 @@ class EncodeTrade:
             around.metrics,
             around.clock,
         )
-        self._decoders = Decoders(THREADS)
+        self._decoders = Decoders(THREADS, count=around.metrics.media_confined)
         self._flights = Flights(
             f"{settings.worker_name}/{uuid.uuid4().hex}",
             self._encoders,
@@ -88,6 +88,7 @@ class EncodeTrade:
         return self._pool
 
     async def load(self, report: Callable[[str], None]) -> None:
+        await asyncio.to_thread(self._decoders.start)
         await self._encoders.load(report)
 
     async def beside(self) -> None:

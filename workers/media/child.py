@@ -1,25 +1,44 @@
-"""A decoding process: `python -m workers.media.child MEMORY_BYTES`. It knows no secrets, and dies rather than hang."""
+"""A decoding process: `python -m workers.media.child MEMORY_BYTES PARENT_PID`. It knows no secrets, can reach nothing
+but its two pipes (workers/media/confine.py), and dies rather than hang."""
 
 import os
-import resource
 import signal
 import sys
+import traceback
+from io import RawIOBase
+from types import TracebackType
+from typing import cast
 
 from workers.encoder import Decoded, MediaFault
 from workers.media import wire
+from workers.media.confine import confine
+from workers.media.preload import preload
 from workers.media.read import decode
 
 
-def serve(memory_bytes: int) -> None:
-    """Answer until the worker goes away."""
-    asks, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    sys.stderr = os.fdopen(os.dup(2), "w")  # for errors of ours
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):  # what a library prints is no answer, and for nobody's log: it repeats the media's words
+def begin(memory_bytes: int, parent_pid: int) -> tuple[RawIOBase, RawIOBase]:
+    """Give everything up and tell what that came to; returns where asks come from and where answers go."""
+    preload()
+    asks, answers = (cast("RawIOBase", os.fdopen(os.dup(at), mode, buffering=0)) for at, mode in ((0, "rb"), (1, "wb")))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (
+        0,
+        1,
+        2,
+    ):  # what a library prints is no answer, and for nobody's log: it repeats the media's words
         os.dup2(nowhere, descriptor)
-    for what, limit in _LIMITS.items():
-        resource.setrlimit(what, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    os.close(nowhere)
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        wire.send_raised(answers, "".join(traceback.format_exception(kind, error, trace)))
+
+    sys.excepthook = tell
+    wire.send_ready(answers, confine(memory_bytes, parent_pid))
+    return asks, answers
+
+
+def serve(asks: RawIOBase, answers: RawIOBase) -> None:
+    """Answer until the worker goes away."""
     while True:
         try:
             ask, data = wire.receive_ask(asks)
@@ -32,9 +51,6 @@ def serve(memory_bytes: int) -> None:
         wire.send_answer(answers, answer)
 
 
-_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NOFILE: 64}
-
-
 def _answer(ask: wire.Ask, data: bytes) -> Decoded | MediaFault:
     try:
         return decode(ask.kind, ask.pool, data, ask.limits)
@@ -45,4 +61,4 @@ def _answer(ask: wire.Ask, data: bytes) -> Decoded | MediaFault:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*begin(int(sys.argv[1]), int(sys.argv[2])))

@@ -15,7 +15,7 @@ from workers.encoder import Picture
 from workers.media import colour
 
 # Larger frames are scaled down: dozens of them are held at once, and no encoder looks at more.
-_PIXELS = 1920 * 1088
+PIXELS = 1920 * 1088
 _STRETCH = Fraction(4)  # pixels longer than this are a mistake of the header
 _HD_LINES = 720  # without a word on it, players take BT.601 for less, BT.709 from here on
 _MATRICES = {
@@ -54,7 +54,7 @@ def picture(frame: VideoFrame, pixel_aspect: Fraction | None) -> Picture:
 def _shown_size(width: int, height: int, pixel_aspect: Fraction | None) -> tuple[int, int]:
     aspect = pixel_aspect if pixel_aspect and 1 / _STRETCH <= pixel_aspect <= _STRETCH else Fraction(1)
     shown_width, shown_height = (width * aspect, height) if aspect > 1 else (width, height / aspect)
-    shrink = min(1.0, (_PIXELS / float(shown_width * shown_height)) ** 0.5)
+    shrink = min(1.0, (PIXELS / float(shown_width * shown_height)) ** 0.5)
     return max(1, round(shown_width * shrink)), max(1, round(shown_height * shrink))
 
 

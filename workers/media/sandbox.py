@@ -7,39 +7,64 @@ many items; handing over a picture of 12 megapixels costs some 20 ms, far less t
 
 import logging
 import queue
-import signal
-import subprocess
-import sys
-from io import RawIOBase
-from pathlib import Path
-from typing import cast
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from infra.clock import SystemClock
 from schemas.manifest import MediaLimits
 from schemas.media import EncoderKind, MediaKind
 from workers.encoder import Decoded, MediaFault
 from workers.media import wire
+from workers.media.confine import Confinement
+from workers.media.process import Died, Process, started
 
 log = logging.getLogger(__name__)
 
-_ROOT = Path(__file__).parents[2]
 _ITEMS = 500  # then a process is replaced, with whatever its libraries have leaked
-_CLOSE_S = 1.0
 
 
 class Decoders:
     """At most `processes` of them, started when needed. `decode` may be called from any number of threads."""
 
-    def __init__(self, processes: int, *, limit_s: float = 60.0, memory_bytes: int = 4 << 30) -> None:
-        """An item may take `limit_s`, and a process `memory_bytes` of address space."""
+    def __init__(
+        self,
+        processes: int,
+        *,
+        limit_s: float = 60.0,
+        memory_bytes: int = 4 << 30,
+        count: Callable[[str, bool], None] | None = None,
+    ) -> None:
+        """An item may take `limit_s`, and a process `memory_bytes` of address space.
+
+        `count` is told each layer of confinement, and whether it is in force, when that is known and when it changes.
+        """
         self._limit_s = limit_s
         self._memory_bytes = memory_bytes
-        self._free: queue.SimpleQueue[_Child | None] = queue.SimpleQueue()
+        self._count = count
+        self._confinement: Confinement | None = None
+        self._clock = SystemClock()
+        # A process dies with the thread that started it: this one stays until the end.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="decoders")
+        self._free: queue.SimpleQueue[Process | None] = queue.SimpleQueue()
         self._processes = processes
         for _ in range(processes):
             self._free.put(None)
 
+    def start(self) -> None:
+        """The first process, before there is anything to decode: so that what confines it is known.
+
+        Raises:
+            Died: it cannot be started here.
+        """
+        process = self._free.get()
+        try:
+            process = process or self._new()
+        finally:
+            self._free.put(process)
+
     def decode(self, kind: MediaKind, pool: EncoderKind, data: bytes, limits: MediaLimits) -> Decoded:
-        """As `read.decode`; blocks while all processes are busy, each for twice the time limit at most.
+        """As `read.decode`; blocks while all processes are busy, each for a second and twice the time limit
+        at most.
 
         Raises:
             MediaFault
@@ -47,70 +72,51 @@ class Decoders:
         ask = wire.Ask(kind, pool, limits, self._limit_s, len(data))
         try:
             return self._decode(ask, data)
-        except _Died as first:
+        except Died as first:
             # An item before this one may have left the process damaged, so this one gets a new one.
             log.warning("a decoder of %s died: %s; trying again", kind, first)
         try:
-            return self._decode(ask, data)
-        except _Died as again:
+            return self._decode(ask, data, anew=True)
+        except Died as again:
             log.warning("a decoder of %s died: %s", kind, again)
             raise MediaFault("media_unreadable", f"the {kind} is broken") from again
-
-    def _decode(self, ask: wire.Ask, data: bytes) -> Decoded:
-        child = self._free.get()
-        try:
-            child = child or _Child(self._memory_bytes)
-            return child.decode(ask, data)
-        finally:
-            if child is not None and child.items >= _ITEMS:
-                child.close()
-            self._free.put(child if child is not None and child.is_open else None)
 
     def close(self) -> None:
         """Waits for what is being decoded."""
         for _ in range(self._processes):
-            child = self._free.get()
-            if child is not None:
-                child.close()
+            process = self._free.get()
+            if process is not None:
+                process.close()
+        self._starter.shutdown()
 
-
-class _Died(Exception):
-    """Not by the time limit."""
-
-
-class _Child:
-    def __init__(self, memory_bytes: int) -> None:
-        self.items = 0
-        self.is_open = True
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "workers.media.child", str(memory_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            # Nothing of the worker's own: it holds credentials.
-            env={"PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C is for the worker, which lets items finish
-        )
-        self._asks = cast("RawIOBase", self._process.stdin)  # bufsize=0
-        self._answers = cast("RawIOBase", self._process.stdout)
-
-    def decode(self, ask: wire.Ask, data: bytes) -> Decoded:
-        self.items += 1
+    def _decode(self, ask: wire.Ask, data: bytes, *, anew: bool = False) -> Decoded:
+        process = self._free.get()
         try:
-            wire.send_ask(self._asks, ask, data)
-            return wire.receive_answer(self._answers)
-        except (EOFError, BrokenPipeError) as error:
-            self.close()
-            if self._process.returncode == -signal.SIGALRM:
-                raise MediaFault("media_unreadable", f"the {ask.kind} takes too long to decode") from error
-            raise _Died(f"exit code {self._process.returncode}") from error
+            if process is not None and anew:
+                process.close()
+            if process is None or anew:
+                process = None
+                process = self._new()
+            return process.decode(ask, data)
+        finally:
+            if process is not None and process.items >= _ITEMS:
+                process.close()
+            self._free.put(process if process is not None and process.is_open else None)
 
-    def close(self) -> None:
-        self.is_open = False
-        self._asks.close()
-        try:
-            self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_CLOSE_S)
-        self._answers.close()
+    def _new(self) -> Process:
+        popen = self._starter.submit(started, "workers.media.child", self._memory_bytes).result()
+        process = Process(popen, self._clock)
+        if process.confinement != self._confinement:
+            self._confinement = process.confinement
+            self._tell(process.confinement)
+        return process
+
+    def _tell(self, confinement: Confinement) -> None:
+        in_force = ", ".join(confinement.in_force)
+        missing = ", ".join(f"{layer} ({why})" for layer, why in confinement.missing.items()) or "nothing"
+        # Behind seccomp nothing is open that another layer would have to close.
+        level = logging.WARNING if "seccomp" in confinement.missing else logging.INFO
+        log.log(level, "media is decoded in processes confined by %s; not in force: %s", in_force, missing)
+        if self._count is not None:
+            for layer in (*confinement.in_force, *confinement.missing):
+                self._count(layer, layer in confinement.in_force)

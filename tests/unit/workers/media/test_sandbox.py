@@ -1,9 +1,11 @@
 import contextlib
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 import psutil
@@ -11,11 +13,15 @@ import pytest
 from PIL import Image
 
 from schemas.manifest import MediaLimits
+from schemas.media import EncoderKind, MediaKind
 from tests.unit.workers.media.pictures import png, saved, scene
-from tests.unit.workers.media.recordings import tone, video, wav
+from tests.unit.workers.media.recordings import sound, tone, video, wav
+from tests.unit.workers.media.test_hostile import CUT, PICTURES, RECORDINGS
 from tests.waiting import until
-from workers.encoder import Clip, MediaFault, Picture, Sound
+from workers.encode_flights import Decode
+from workers.encoder import Clip, MediaFault, Picture, Sound, frames_of
 from workers.media import Decoders, decode
+from workers.media.confine import Confinement, Layer
 
 LIMITS = MediaLimits()
 PNG = saved(Image.fromarray(scene()), "PNG")
@@ -45,6 +51,44 @@ def test_what_comes_out_is_what_decoding_here_gives(decoders: Decoders) -> None:
     assert all((one.rgb == two.rgb).all() for one, two in zip(frames.frames, again.frames, strict=True))
     silent = decoders.decode("video", "audio", film, LIMITS)
     assert isinstance(silent, Sound) and len(silent.pcm) == 0
+
+
+def _read(decode: Decode, kind: MediaKind, pool: EncoderKind, data: bytes) -> list[bytes]:
+    try:
+        decoded = decode(kind, pool, data, LIMITS)
+    except MediaFault as fault:
+        return [fault.code.encode(), fault.message.encode()]
+    return [decoded.pcm.tobytes()] if isinstance(decoded, Sound) else [one.tobytes() for one in frames_of(decoded)]
+
+
+def _of_all_kinds() -> Iterator[tuple[str, MediaKind, EncoderKind, bytes]]:
+    for name, picture in (
+        *((name, make()) for name, make in CUT.items()),
+        ("jpeg 2000", saved(Image.fromarray(scene()), "JPEG2000")),
+        ("two jpegs", saved(Image.fromarray(scene()), "MPO", save_all=True, append_images=[Image.fromarray(scene())])),
+        *((name, data) for name, (data, _) in PICTURES.items()),
+    ):
+        yield name, "image", "vision", picture
+    for name, recording in (
+        *((form, sound(form, codec, tone(0.3, 48_000), 48_000)) for form, codec in SOUNDS.items()),
+        *((name, data) for name, (data, _) in RECORDINGS.items()),
+    ):
+        yield name, "audio", "audio", recording
+    for form in ("mp4", "matroska"):
+        yield form, "video", "vision", video(form)
+
+
+SOUNDS = {"ogg": "libopus", "mp3": "libmp3lame", "flac": "flac", "mp4": "aac"}
+
+
+def test_a_confined_process_has_all_that_any_kind_of_media_needs(decoders: Decoders) -> None:
+    """Nothing can be imported or opened any more when a file needs it."""
+    different = [
+        name
+        for name, kind, pool, data in _of_all_kinds()
+        if _read(decode, kind, pool, data) != _read(decoders.decode, kind, pool, data)
+    ]
+    assert different == []
 
 
 def test_a_fault_comes_out_as_it_is(decoders: Decoders) -> None:
@@ -79,6 +123,49 @@ def test_a_process_that_dies_is_replaced_and_its_item_tried_again() -> None:
 def children_of_this(_: Decoders) -> list[psutil.Process]:
     """Those that the module's shared decoders did not start."""
     return sorted(children(), key=lambda child: child.create_time())[-1:]
+
+
+def test_a_process_outlives_the_thread_that_first_needed_it() -> None:
+    decoders = Decoders(1)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(decoders.decode, "image", "vision", PNG, LIMITS).result()
+        (child,) = children_of_this(decoders)
+        decoders.decode("image", "vision", PNG, LIMITS)
+        assert children_of_this(decoders) == [child]
+    finally:
+        decoders.close()
+
+
+def test_what_confines_them_is_told_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    layers: dict[str, bool] = {}
+    decoders = Decoders(1, count=layers.__setitem__)
+    try:
+        with caplog.at_level(logging.INFO, "workers.media"):
+            decoders.start()
+            (child,) = children_of_this(decoders)
+            child.kill()
+            decoders.decode("image", "vision", PNG, LIMITS)
+        assert children_of_this(decoders) != [child]
+        assert layers.keys() == set(get_args(Layer))
+        (line,) = [one.getMessage() for one in caplog.records if "confined" in one.getMessage()]
+        in_force, missing = line.split("; not in force: ")
+        assert {layer for layer in layers if layer in in_force} == {layer for layer, held in layers.items() if held}
+        assert {layer for layer in layers if layer in missing} == {layer for layer, held in layers.items() if not held}
+    finally:
+        decoders.close()
+
+
+def test_without_seccomp_it_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    confinement = Confinement(["limits"], {"seccomp": "Function not implemented"})
+    monkeypatch.setattr("workers.media.process.wire.receive_ready", lambda _: confinement)
+    decoders = Decoders(1)
+    with caplog.at_level(logging.INFO, "workers.media"):
+        decoders.start()
+    decoders.close()
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert line.getMessage().endswith("by limits; not in force: seccomp (Function not implemented)")
 
 
 def test_an_item_that_hangs_is_given_up_and_the_next_one_is_decoded() -> None:
@@ -134,8 +221,5 @@ async def test_closing_ends_the_processes_and_a_worker_that_is_gone_takes_them_a
     decoders.decode("image", "vision", PNG, LIMITS)
     mine = [child for child in children() if child.pid not in before]
     assert len(mine) == 1
-    assert "AWS" not in " ".join(mine[0].environ()) and set(mine[0].environ()) <= {
-        "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LC_CTYPE",
-    }  # fmt: skip
     decoders.close()
     await until(lambda: not any(child.is_running() for child in mine), within_s=5)
