@@ -1,29 +1,20 @@
 """What attempts of every pool have in common: they can be stopped, and they do not give up on the result path."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
-from infra.faults import Unavailable
+from infra.patience import patiently
 from infra.ports import AppendState
 
-log = logging.getLogger(__name__)
-
 StopCause = Literal["cancelled", "fenced", "cut"]
-RETRY_S = 0.2
 
 T = TypeVar("T")
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Ask until there is an answer: for verbs that are harmless when repeated, as all of the result path are."""
-    while True:
-        try:
-            return await call()
-        except Unavailable as error:
-            log.warning("no answer, trying again: %s", error)
-        await asyncio.sleep(RETRY_S)
+    return await patiently(call, "the result path")
 
 
 class Running:
