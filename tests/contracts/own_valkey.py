@@ -5,6 +5,7 @@ import random
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,12 +31,12 @@ class OwnValkey:
     def __init__(self, folder: Path) -> None:
         self._data = folder / "data"
         self._log = folder / "valkey.log"
-        self._port = ports.free()
+        self.port = ports.free()
         self._child: Child | None = None
-        self.url = valkey.url(self._port)
+        self.url = valkey.url(self.port)
 
     def start(self, *settings: str, wait: bool = True) -> None:
-        part = valkey.part(self._port, self._log, self._data)
+        part = valkey.part(self.port, self._log, self._data)
         argv = [*part.argv, "--appendfsync", "always", *settings]
         self._child = Child(msgspec.structs.replace(part, argv=argv))
         if wait:
@@ -189,8 +190,8 @@ async def killed_and_emptied(server: OwnValkey) -> AsyncIterator[None]:
 async def loading(server: OwnValkey) -> AsyncIterator[None]:
     """LOADING: it has been restarted, and there is much to read."""
     async with server.admin() as tell:
-        for number in range(LOADED_KEYS):
-            await tell("SET", f"filler:{number}", random.randbytes(LOADED_KEY_BYTES))
+        filler = [(f"filler:{number}", random.randbytes(LOADED_KEY_BYTES)) for number in range(LOADED_KEYS)]
+        await tell("MSET", *chain.from_iterable(filler))
         await tell("BGREWRITEAOF")
         await until(lambda: _is(server, "aof_rewrite_scheduled", "0"))
         await until(lambda: _is(server, "aof_rewrite_in_progress", "0"))

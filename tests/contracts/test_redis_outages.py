@@ -29,6 +29,7 @@ from tests.contracts.own_valkey import (
     too_many_clients,
 )
 from tests.contracts.result_worlds import finished, tokens
+from tests.proxy import proxy_to
 from tests.waiting import until
 from workers.outbox import Account
 
@@ -150,6 +151,23 @@ async def test_a_channel_goes_on_where_a_full_disk_refuses_even_pings(server: Ow
         await world.redis.publish("channel", b"still here")
         assert await asyncio.wait_for(hearing, 5) == b"still here"
     assert subscribed == [1]
+
+
+async def test_after_a_fail_over_the_new_primary_is_found_by_the_old_name(tmp_path: Path) -> None:
+    """The name stands for another server now; connections that are open stay with the old one, a replica by then."""
+    old, new = OwnValkey(tmp_path / "old"), OwnValkey(tmp_path / "new")
+    for server in (old, new):
+        server.start()
+    try:
+        async with proxy_to("127.0.0.1", old.port) as name, connect(f"redis://127.0.0.1:{name.port}") as redis:
+            world = OutageWorld(redis)
+            await world.claimed()
+            async with became_replica(old):
+                name.redirect("127.0.0.1", new.port)
+                await world.claimed()
+    finally:
+        old.kill()
+        new.kill()
 
 
 async def _matches(tasks: Tasks, blocks: int) -> bool:
