@@ -8,13 +8,14 @@ from infra.patience import patiently
 from infra.ports import AppendState
 
 StopCause = Literal["cancelled", "fenced", "cut"]
+RETRY_S = 0.2
 
 T = TypeVar("T")
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Ask until there is an answer: for verbs that are harmless when repeated, as all of the result path are."""
-    return await patiently(call, "the result path")
+    return await patiently(call, "result path", first_s=RETRY_S)
 
 
 class Running:
