@@ -14,7 +14,7 @@ from cli.local import state
 from cli.local.state import StackState
 from infra import redis_client
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import Refused, Unavailable
 from infra.leases import RedisLeases
 from infra.pool_members import RedisPoolMembers
 from infra.ports import PoolView
@@ -62,7 +62,7 @@ async def look(
         try:
             views = [await RedisLeases(client, one.pool).view(one.partitions) for one in llms]
             return views, await RedisPoolMembers(client).look(pools)
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             raise CommandFailed(f"Redis at {settings.redis}: {error}") from None
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cli.errors import CommandFailed
 from infra import manifests
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import admin
@@ -72,5 +72,5 @@ def _ask(settings: Settings, question: Coroutine[object, object, T]) -> T:
     """topics.admin bounds its own waits."""
     try:
         return asyncio.run(question)
-    except Unavailable as error:
+    except PortFault as error:
         raise CommandFailed(f"the broker at {settings.kafka}: {error}") from error

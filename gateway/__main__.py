@@ -8,7 +8,7 @@ from gateway.process import GatewayProcess
 from gateway.server import PortTaken
 from infra import log as logs
 from infra import settings as config
-from infra.faults import Unavailable
+from infra.faults import Refused, Unavailable
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
@@ -28,7 +28,15 @@ def main() -> int:
         # One prompt at a time gains nothing from the tokenizer's threads, and waking them costs more than the work.
         config.set_library_environment({"TOKENIZERS_PARALLELISM": "false"})
         uvloop.run(serve(settings))
-    except (config.WrongSetting, WrongManifest, ModelMissing, UnusableTokenizer, PortTaken, UnknownPolicy) as error:
+    except (
+        config.WrongSetting,
+        WrongManifest,
+        ModelMissing,
+        UnusableTokenizer,
+        PortTaken,
+        UnknownPolicy,
+        Refused,
+    ) as error:
         print(f"gateway: {error}", file=sys.stderr)  # noqa: T201  # the command's own words
         return EXIT_UNUSABLE
     except Unavailable as error:  # what is not there yet may come

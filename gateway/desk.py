@@ -21,7 +21,7 @@ from gateway.needs import Needs
 from gateway.parts import Parts
 from gateway.trail import Trailed, Trails
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
 from schemas.errors import TriptychError
@@ -186,7 +186,7 @@ class Exchange(ABC):
         except TriptychError as told:
             # Without a terminal event it only says that none came; our own word comes back without its Retry-After.
             error = told if self.answer.last and told.code != error.code else error
-        except (Unavailable, TimeoutError) as failure:
+        except (PortFault, TimeoutError) as failure:
             log.warning("the last word about %s could not be stored: %s", self.head.request_id, failure)
         if isinstance(self.answer.last, Finished):
             return self._told()
@@ -220,7 +220,7 @@ class Exchange(ABC):
         try:
             async with asyncio.timeout(LAST_WORD_S):
                 await self.desk.results.cancel(self.head.model, self.head.request_id, reason)
-        except (Unavailable, TimeoutError) as failure:
+        except (PortFault, TimeoutError) as failure:
             # The worker stops at the deadline then.
             log.warning("%s could not be cancelled: %s", self.head.request_id, failure)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.exchange import Interrupt
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.pool_ports import PoolMembers
 from infra.repeated import Repeated
@@ -97,7 +97,7 @@ class MediaPools:
         """See who works where, and give up what has waited for too long."""
         try:
             found = await self._members.look(self._pools)
-        except Unavailable as error:
+        except PortFault as error:
             if self._seen is not None:
                 log.warning("cannot see who works in the pools: %s", error)
             self._seen = None
@@ -124,7 +124,7 @@ class MediaPools:
         try:
             async with limit:
                 awaits = await one.waiting.still_awaits(pool)
-        except Unavailable as error:
+        except PortFault as error:
             log.warning("cannot tell whether a request still waits for %s: %s", pool, error)
             return
         if awaits:

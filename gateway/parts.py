@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gateway.delivery import Piece, Told
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.ports import Subscription
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Event, Failed, Finished, Made, Part, Progress, Restarted, Terminal
@@ -228,7 +228,7 @@ class Parts:
         try:
             async with asyncio.timeout(CANCEL_WITHIN_S):
                 await asyncio.gather(*(self._backing.cancel(one, reason) for one in request_ids))
-        except (Unavailable, TimeoutError) as error:
+        except (PortFault, TimeoutError) as error:
             # They stop at the deadline then.
             log.warning("parts of %s could not be cancelled: %s", self._request_id, error or "no answer in time")
 

@@ -162,7 +162,11 @@ class GatewayProcess:
 
     def _services(self) -> Mapping[str, Check]:
         bootstrap = self._settings.kafka
-        return {"bus": lambda: admin.ping(bootstrap), "redis": self._redis.ping, "store": self._blobs.ping}
+        return {
+            "bus": lambda: admin.ping(bootstrap),
+            "redis": lambda: redis_client.ping(self._redis),
+            "store": self._blobs.ping,
+        }
 
     def _say_where(self) -> None:
         host, port = self._listener.getsockname()[:2]

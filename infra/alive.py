@@ -5,8 +5,8 @@ one of them works for several models. The keys and their meaning are the same, s
 """
 
 import asyncio
-import logging
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
 
 from redis.asyncio import Redis
 
@@ -15,8 +15,7 @@ from infra.faults import Unavailable
 from infra.memory import MemoryHub
 from infra.ports import Incarnation, Outlived
 from infra.redis_client import Script
-
-log = logging.getLogger(__name__)
+from infra.repeated import regularly
 
 
 class RedisLives:
@@ -47,8 +46,10 @@ class RedisLives:
     async def _tell(self, stay_ms: int) -> None:
         lives = list(self._lives.items())
         answers = await asyncio.gather(
-            *(self._renew(self._keys(model), [me.worker, me.epoch, stay_ms]) for model, me in lives)
+            *(self._renew(self._keys(model), [me.worker, me.epoch, stay_ms]) for model, me in lives),
+            return_exceptions=True,
         )
+        _raise_worst(answers)
         if stay_ms and any(answers):
             raise Outlived(f"a later life of {self._worker} has begun")
 
@@ -93,20 +94,22 @@ class Renewed(Protocol):
         ...
 
 
-async def keep_alive(*told: Renewed) -> None:
+async def keep_alive(*told: Renewed) -> NoReturn:
     """Renew all of these with every tick, until cancelled. While Redis does not answer, others may take this worker's
     requests over; the fencing of attempts makes that harmless.
 
     Raises:
         Outlived: this process must stop.
     """
-    failing = False
-    while True:
-        try:
-            await asyncio.gather(*(one.renew() for one in told))
-            failing = False
-        except Unavailable as error:
-            if not failing:
-                log.warning("cannot tell that this worker lives: %s", error)
-            failing = True
-        await asyncio.sleep(keys.TICK_S)
+
+    async def renew() -> None:
+        _raise_worst(await asyncio.gather(*(one.renew() for one in told), return_exceptions=True))
+
+    await regularly(renew, keys.TICK_S, "telling that this worker lives")
+
+
+def _raise_worst(answers: Iterable[object]) -> None:
+    """Of what several have raised: an outage only if there is nothing else."""
+    errors = [one for one in answers if isinstance(one, BaseException)]
+    if errors:
+        raise min(errors, key=lambda one: isinstance(one, Unavailable))

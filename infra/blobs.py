@@ -1,19 +1,17 @@
 """The object store, over the S3 protocol (SigV4, path style)."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aioboto3
-from aiohttp import ClientPayloadError
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-from botocore.exceptions import ConnectionError as BotoConnectionError
 
+from infra.blob_faults import as_source, code_of, translated
 from infra.blob_stream import StreamPut
 from infra.clock import Clock, SystemClock
-from infra.faults import Corrupt, Missing, Refused, Unavailable
+from infra.faults import Corrupt, Missing, Refused
 from infra.hashing import checked, fits
 from infra.settings import Settings
 from infra.sweeper import Stored
@@ -27,8 +25,6 @@ CONNECT_TIMEOUT_S = 2
 READ_TIMEOUT_S = 20
 ATTEMPTS = 4
 
-# Of the 4xx, those that time heals: the request took too long, or there are too many.
-_LATER = (408, 429)
 _OURS_ALREADY = ("BucketAlreadyExists", "BucketAlreadyOwnedByYou")
 
 
@@ -63,15 +59,15 @@ class S3Blobs:
 
     async def put(self, ref: BlobRef, data: bytes) -> None:
         fits(ref, data)
-        with _translated(ref.key):
+        with translated(ref.key):
             await self._s3.put_object(Bucket=self._bucket, Key=ref.key, Body=data, ContentType=ref.media_type)
 
     async def put_stream(self, folder: str, chunks: AsyncIterator[bytes], media_type: str) -> BlobRef:
-        with _translated(folder):
-            return await StreamPut(self._s3, self._bucket, media_type, self._stays).run(folder, chunks)
+        with translated(folder):
+            return await StreamPut(self._s3, self._bucket, media_type, self._stays).run(folder, as_source(chunks))
 
     async def get(self, ref: BlobRef) -> bytes:
-        with _translated(ref.key):
+        with translated(ref.key):
             answer = await self._s3.get_object(Bucket=self._bucket, Key=ref.key)
             async with answer["Body"] as body:
                 if answer["ContentLength"] != ref.size_bytes:
@@ -80,7 +76,7 @@ class S3Blobs:
         return await checked(ref, data)
 
     async def read(self, key: str, most_bytes: int) -> bytes:
-        with _translated(key):
+        with translated(key):
             answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
             async with answer["Body"] as body:
                 if answer["ContentLength"] > most_bytes:
@@ -89,7 +85,7 @@ class S3Blobs:
         return data
 
     async def stream(self, key: str) -> AsyncGenerator[bytes]:
-        with _translated(key):
+        with translated(key):
             answer = await self._s3.get_object(Bucket=self._bucket, Key=key)
             async with answer["Body"]:
                 async for chunk in answer["Body"].iter_chunks(CHUNK_BYTES):
@@ -97,7 +93,7 @@ class S3Blobs:
 
     async def exists(self, key: str) -> bool:
         try:
-            with _translated(key):
+            with translated(key):
                 await self._s3.head_object(Bucket=self._bucket, Key=key)
         except Missing:
             return False
@@ -105,7 +101,7 @@ class S3Blobs:
 
     async def hold(self, key: str) -> bool:
         try:
-            with _translated(key):
+            with translated(key):
                 head = await self._s3.head_object(Bucket=self._bucket, Key=key)
                 if self._ages(head):
                     await self._renew(key, head["ContentType"])
@@ -114,13 +110,13 @@ class S3Blobs:
         return True
 
     async def delete(self, key: str) -> None:
-        with _translated(key):
+        with translated(key):
             await self._s3.delete_object(Bucket=self._bucket, Key=key)
 
     async def listing(self, prefix: str) -> AsyncGenerator[list[Stored]]:
         """Sweepable. A page comes when the next one is here already: some servers find their place in the list by an
         object that must still be there, and begin anew when it has been deleted."""
-        with _translated(prefix):
+        with translated(prefix):
             page = await self._page(prefix)
             while page:
                 token = page.get("NextContinuationToken")
@@ -134,7 +130,7 @@ class S3Blobs:
         """Sweepable."""
         pages = self._s3.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
         try:
-            with _translated(prefix):
+            with translated(prefix):
                 async for page in pages:
                     yield [
                         Stored(one["Key"], one["Initiated"].timestamp(), 0, one["UploadId"])
@@ -146,7 +142,7 @@ class S3Blobs:
     async def discard(self, stored: Sequence[Stored]) -> dict[str, str]:
         """Sweepable."""
         objects = [{"Key": one.key} for one in stored if not one.upload_id]
-        with _translated(self._bucket):
+        with translated(self._bucket):
             for one in stored:
                 if one.upload_id:
                     await self._abort(one)
@@ -164,13 +160,13 @@ class S3Blobs:
 
     async def ping(self) -> None:
         """Raises Missing when there is no such bucket, Refused when the keys do not open it."""
-        with _translated(self._bucket):
+        with translated(self._bucket):
             await self._s3.head_bucket(Bucket=self._bucket)
 
     async def _stays(self, key: str) -> bool:
         """Whether it is there, and `hold` would leave it as it is."""
         try:
-            with _translated(key):
+            with translated(key):
                 return not self._ages(await self._s3.head_object(Bucket=self._bucket, Key=key))
         except Missing:
             return False
@@ -198,7 +194,7 @@ class S3Blobs:
 
     async def _abort(self, one: Stored) -> None:
         try:
-            with _translated(one.key):
+            with translated(one.key):
                 await self._s3.abort_multipart_upload(Bucket=self._bucket, Key=one.key, UploadId=one.upload_id)
         except Missing:  # it has ended meanwhile
             return
@@ -233,32 +229,8 @@ class S3Blobs:
         region = self._settings.s3_region
         where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
-            with _translated(self._bucket):
+            with translated(self._bucket):
                 await self._s3.create_bucket(Bucket=self._bucket, **where)
         except Refused as error:
-            if _code_of(error.__cause__) not in _OURS_ALREADY:  # another process was faster
+            if code_of(error.__cause__) not in _OURS_ALREADY:  # another process was faster
                 raise
-
-
-@contextmanager
-def _translated(key: str) -> Iterator[None]:
-    """Errors as ports.Blobs names them."""
-    try:
-        yield
-    except (HTTPClientError, BotoConnectionError, ClientPayloadError) as error:  # the last: it broke off in a body
-        raise Unavailable(f"object store: {error}") from error
-    except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        # A bucket that is not there is a wrong setting: no object of it may be taken for gone.
-        if status == 404 and _code_of(error) != "NoSuchBucket":
-            raise Missing(key) from error
-        if status >= 500 or status in _LATER:
-            raise Unavailable(f"object store: {error}") from error
-        raise Refused(f"object store: {error}") from error
-    except BotoCoreError as error:  # what it does not even send: a key that is none
-        raise Refused(f"object store: {error}") from error
-
-
-def _code_of(error: BaseException | None) -> str:
-    """S3's own word for what went wrong."""
-    return str(error.response["Error"].get("Code", "")) if isinstance(error, ClientError) else ""

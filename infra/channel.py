@@ -1,18 +1,16 @@
 """One Redis channel, listened to on a connection of its own that comes back by itself."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
+from redis.exceptions import ResponseError
 
-from infra.redis_client import TRANSIENT
-
-log = logging.getLogger(__name__)
-
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
+from infra.faults import Refused, Unavailable
+from infra.patience import Outage
+from infra.redis_client import translated
 
 
 class Channel:
@@ -28,7 +26,7 @@ class Channel:
         self._name = name
         self._on_subscribed = on_subscribed
         self._idle_s = idle_s
-        self._retry_s = RETRY_FIRST_S
+        self._outage = Outage(f"channel {name}")
         self.connected = False
 
     async def messages(self) -> AsyncGenerator[bytes]:
@@ -38,25 +36,27 @@ class Channel:
                 async with aclosing(self._connection()) as arriving:
                     async for data in arriving:
                         yield data
-            except TRANSIENT as error:
-                log.warning("%s: connection lost, trying again in %.2f s: %r", self._name, self._retry_s, error)
-            await asyncio.sleep(self._retry_s)
-            self._retry_s = min(self._retry_s * 2, RETRY_MOST_S)
+            except (
+                Unavailable,
+                Refused,
+            ) as error:  # rights may be given back, too
+                await self._outage.failed(error)
 
     async def _connection(self) -> AsyncGenerator[bytes]:
-        """The messages of one connection, until it is lost or no longer answers (TRANSIENT)."""
-        async with self._client.pubsub() as pubsub:
-            try:
-                async with asyncio.timeout(self._idle_s):
-                    await pubsub.subscribe(self._name)
-                while True:
-                    kind, data = await self._next(pubsub)
-                    if kind == "message":
-                        yield data
-                    elif kind == "subscribe":
-                        self._subscribed()
-            finally:
-                self.connected = False
+        """The messages of one connection, until it is lost or no longer answers. Raises Unavailable, Refused."""
+        with translated():
+            async with self._client.pubsub() as pubsub:
+                try:
+                    async with asyncio.timeout(self._idle_s):
+                        await pubsub.subscribe(self._name)
+                    while True:
+                        kind, data = await self._next(pubsub)
+                        if kind == "message":
+                            yield data
+                        elif kind == "subscribe":
+                            self._subscribed()
+                finally:
+                    self.connected = False
 
     async def _next(self, pubsub: PubSub) -> tuple[str, bytes]:
         """What comes next; after some silence, at least an answer to the question whether anybody is there."""
@@ -64,7 +64,10 @@ class Channel:
             return await self._receive(pubsub)
         except TimeoutError:
             await pubsub.ping()
-        return await self._receive(pubsub)
+        try:
+            return await self._receive(pubsub)
+        except ResponseError:  # an answer as well: a server whose disk is full refuses pings, and publishes on
+            return "", b""
 
     async def _receive(self, pubsub: PubSub) -> tuple[str, bytes]:
         async with asyncio.timeout(self._idle_s):
@@ -74,5 +77,5 @@ class Channel:
     def _subscribed(self) -> None:
         # The client may have reconnected inside a call, unseen by us; but each connection confirms its subscription.
         self.connected = True
-        self._retry_s = RETRY_FIRST_S
+        self._outage.over()
         self._on_subscribed()

@@ -1,5 +1,6 @@
 """Records of uploaded files: in Redis, where they end by themselves, and a twin in memory."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from schemas.files import FileRecord
 
 # Of one owner; older files can still be used, but are not listed.
 MOST_LISTED = 10_000
+
+log = logging.getLogger(__name__)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(FileRecord)
@@ -63,7 +66,7 @@ class RedisFileRecords:
     async def get(self, file_id: str) -> FileRecord | None:
         async with answered():
             raw: Any = await self._redis.get(keys.file(file_id))
-        return None if raw is None else _decoder.decode(raw)
+        return _record(file_id, raw)
 
     async def remove(self, record: FileRecord) -> None:
         async with answered(), self._redis.pipeline(transaction=True) as batch:
@@ -80,7 +83,7 @@ class RedisFileRecords:
                 ids: Any = await self._redis.zrevrange(keys.files_of(owner), begin, begin + most - len(found) - 1)
                 if not ids:
                     break
-                there = await self._read([one.decode() for one in ids])
+                there = await self._read(ids)
                 gone = [one for one, record in zip(ids, there, strict=True) if record is None]
                 if gone:
                     await self._redis.zrem(keys.files_of(owner), *gone)
@@ -88,9 +91,21 @@ class RedisFileRecords:
                 begin += len(ids) - len(gone)
         return found
 
-    async def _read(self, file_ids: Sequence[str]) -> list[FileRecord | None]:
+    async def _read(self, ids: Sequence[bytes]) -> list[FileRecord | None]:
+        file_ids = [one.decode(errors="replace") for one in ids]
         raws: Any = await self._redis.mget([keys.file(one) for one in file_ids])
-        return [None if raw is None else _decoder.decode(raw) for raw in raws]
+        return [_record(file_id, raw) for file_id, raw in zip(file_ids, raws, strict=True)]
+
+
+def _record(file_id: str, raw: bytes | None) -> FileRecord | None:
+    """One that nobody understands is as good as absent: whoever has its id uploads anew."""
+    if raw is None:
+        return None
+    try:
+        return _decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        log.warning("the record of %s cannot be read: %s", file_id, error)
+        return None
 
 
 class MemoryFileRecords:

@@ -1,9 +1,11 @@
 """Leases on Redis: who owns which partition of one model, now. The rules are in infra/lua/lease_*.lua."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
+import msgspec
 from redis.asyncio import Redis
 
 from infra import keys
@@ -14,8 +16,14 @@ from infra.redis_client import Script
 from schemas.codec import decode_beat, encode
 from schemas.signals import Beat
 
+log = logging.getLogger(__name__)
+
 # Two ticks: a slower answer is worth less than a new try.
 ANSWER_LIMIT_S = 2 * keys.TICK_S
+# So that a thing that nobody understands is told of once, and not with every look.
+MOST_REMEMBERED = 100
+
+T = TypeVar("T")
 
 
 class RedisLeases:
@@ -29,6 +37,7 @@ class RedisLeases:
         self._clock = clock or SystemClock()
         self._held: dict[Incarnation, frozenset[int]] = {}
         self._retired: set[Incarnation] = set()
+        self._unreadable: set[tuple[bytes, ...]] = set()  # told of in the log
         self._join = Script(redis, "lease_join")
         self._tick = Script(redis, "lease_tick")
         self._release = Script(redis, "lease_release")
@@ -62,10 +71,21 @@ class RedisLeases:
     async def view(self, partitions: int) -> PoolView:
         leases = [keys.lease(self._model, one) for one in range(partitions)]
         owners, beats = await _ask(self._view, [keys.workers(self._model), keys.beats(self._model), *leases], [])
+        held = {partition: self._readable(_incarnation, owner) for partition, owner in enumerate(owners) if owner}
+        heard = [self._readable(_beat, name, raw) for name, raw in zip(beats[::2], beats[1::2], strict=True)]
         return PoolView(
-            {partition: _incarnation(owner) for partition, owner in enumerate(owners) if owner},
-            {name.decode(): decode_beat(raw) for name, raw in zip(beats[::2], beats[1::2], strict=True)},
+            {partition: owner for partition, owner in held.items() if owner}, dict(one for one in heard if one)
         )
+
+    def _readable(self, read: Callable[..., T], *raw: bytes) -> T | None:
+        """What others have written; one that nobody understands (from a newer version?) is as good as absent."""
+        try:
+            return read(*raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            if raw not in self._unreadable:
+                self._unreadable = {*self._unreadable, raw} if len(self._unreadable) < MOST_REMEMBERED else {raw}
+                log.warning("%s: what nobody understands among the leases: %r: %s", self._model, raw, error)
+            return None
 
     async def _give_back(self, me: Incarnation, partitions: Iterable[int], stay_ms: int) -> bool:
         """True when this life has been fenced."""
@@ -89,6 +109,10 @@ async def _ask(script: Script, names: Sequence[str], args: Sequence[str | int | 
             return await script(names, args)
     except TimeoutError as error:
         raise Unavailable(f"no answer about leases within {ANSWER_LIMIT_S:g} s") from error
+
+
+def _beat(name: bytes, raw: bytes) -> tuple[str, Beat]:
+    return name.decode(), decode_beat(raw)
 
 
 def _incarnation(value: bytes) -> Incarnation:

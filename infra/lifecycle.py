@@ -50,8 +50,11 @@ class Life:
         await self._stopping.wait()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """See `work` through, whatever it raises; False when the flag is set first, which cancels it."""
+        """See `work` through, whatever it raises; False when the flag is set first, which cancels it. What it raises
+        then is logged: the process is on its way out.
+        """
         tasks = asyncio.create_task(work), asyncio.create_task(self.stopped())
+        done = False
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             done = tasks[0].done()
@@ -61,7 +64,9 @@ class Life:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks)
+            if not done and not tasks[0].cancelled() and (error := tasks[0].exception()):
+                log.warning("while stopping: %r", error)
 
     def deadline(self) -> Deadline:
         """What is left for the drain; a full one if nobody has asked to stop yet."""

@@ -29,7 +29,7 @@ class RedisPoolMembers:
         if not pools:
             return []
         found = await self._look([keys.pool_members(pool) for pool in pools], [])
-        return [frozenset(name.decode() for name in names) for names in found]
+        return [frozenset(name.decode(errors="replace") for name in names) for names in found]
 
 
 class MemoryPoolMembers:

@@ -1,8 +1,8 @@
 """The one place that builds a Redis client and calls scripts: time limits, retries and the translation of errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -10,21 +10,21 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
+from redis.exceptions import MasterDownError, ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from infra.faults import Unavailable
+from infra.redis_faults import fault_of
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
-HEALTH_CHECK_S = 15
 RETRIES = 3
 
 Argument: TypeAlias = str | int | bytes
 
-# What time may heal: no answer (a TimeoutError is an OSError), a full store, a replica about to become the primary.
-TRANSIENT = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, ReadOnlyError, OSError)
+# Asked again on a new connection. The last two: after a fail-over the name stands for another server, but connections
+# that are open stay with the old one, which has become a replica.
+ON_A_NEW_CONNECTION = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, MasterDownError)
 
 
 def connect(url: str, *, max_connections: int = 64) -> Redis:
@@ -42,23 +42,40 @@ def connect(url: str, *, max_connections: int = 64) -> Redis:
         # A limit here turns each send into an asyncio.wait_for, which is dear and, on Python 3.11, swallows a
         # cancellation that arrives just when the send is done (seen: a task that could not be stopped).
         socket_timeout=None,
-        health_check_interval=HEALTH_CHECK_S,
-        retry=Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.5), RETRIES),
+        # A ping before a command finds nothing that the command itself would not; and a server whose disk is full
+        # refuses it, though all that it holds can be read.
+        health_check_interval=0,
+        retry=Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.5), RETRIES, ON_A_NEW_CONNECTION),
         # An optional extension of one vendor; asking for it costs every new connection a round trip.
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
     return Redis.from_pool(pool)
 
 
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of Redis as infra/faults.py names them; for uses of a client that bound their waits themselves."""
+    try:
+        yield
+    except Exception as error:
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        raise fault from error
+
+
 @asynccontextmanager
 async def answered(within_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
-    """Wrap every use of a client: no answer in time, or a fault that time may heal, becomes the built-in
-    Unavailable, which is all that other houses know."""
-    try:
+    """Wrap every use of a client: `translated`, and no answer in time is Unavailable, too."""
+    with translated():
         async with asyncio.timeout(within_s):
             yield
-    except TRANSIENT as error:
-        raise Unavailable(f"redis: {str(error) or 'no answer in time'}") from error
+
+
+async def ping(client: Redis) -> None:
+    """Raises Unavailable or Refused unless it answers."""
+    async with answered():
+        await client.ping()
 
 
 class Script:
@@ -69,6 +86,6 @@ class Script:
         self._script = client.register_script(source)
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Raises Unavailable when Redis gives no answer in time, also after retries."""
+        """Raises Unavailable when Redis gives no answer in time, or says "not now"; also after retries."""
         async with answered():
             return await self._script(keys=keys, args=args)

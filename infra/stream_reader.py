@@ -12,6 +12,7 @@ from infra import keys
 from infra.clock import Clock
 from infra.faults import Unavailable
 from infra.metrics import Metrics
+from infra.patience import Outage
 from infra.redis_client import answered
 from infra.subscription import Followed
 from schemas import codec
@@ -27,7 +28,6 @@ Entry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
 # Together they bound what one round decodes, and so for how long the event loop stands still (some milliseconds).
 REQUESTS_PER_ROUND = 64
 ENTRIES_PER_READ = 64
-RETRY_S = 0.2
 
 
 class StreamReader:
@@ -40,6 +40,7 @@ class StreamReader:
         self._urgent: dict[Followed, CatchUpReason] = {}
         self._idle: dict[Followed, CatchUpReason] = {}
         self._wanted = asyncio.Event()
+        self._outage = Outage("reading streams")
 
     def want(self, one: Followed, reason: CatchUpReason) -> None:
         queue = self._idle if reason == "silence" else self._urgent
@@ -65,10 +66,10 @@ class StreamReader:
         try:
             replies = await self._read(list(batch))
         except Unavailable as error:
-            log.warning("%d streams cannot be read, trying again: %s", len(batch), error)
             self._urgent |= batch
-            await asyncio.sleep(RETRY_S)
+            await self._outage.failed(error)
             return
+        self._outage.over()
         for one, (had, seen), entries in zip(batch, known, replies, strict=True):
             self._deliver(one, had, seen, entries)
         for reason, count in Counter(batch.values()).items():

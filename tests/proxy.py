@@ -34,6 +34,10 @@ class Proxy:
     def restore(self) -> None:
         self._refusing = self._swallowing = False
 
+    def redirect(self, host: str, port: int) -> None:
+        """Later connections go there; those that are open stay where they are."""
+        self._target = (host, port)
+
     def freeze(self) -> None:
         """Nothing passes any more on connections that are open now; later ones work."""
         self._thawed.clear()

@@ -24,10 +24,12 @@ from infra.settings import Settings
 from schemas.manifest import Manifest
 from topics import names
 from topics.broker import METADATA_MAX_AGE_MS, connection
+from topics.kafka_faults import fault_of
 
 log = logging.getLogger(__name__)
 
 ADMIN_LIMIT_S = 20.0
+CLOSE_LIMIT_S = 5.0
 _RETRIES, _RETRY_S = 50, 0.1
 _SET_ON_TOPIC = 1  # DescribeConfigs' source "dynamic topic config": an override, not a default
 
@@ -45,7 +47,7 @@ async def create(settings: Settings, manifests: Sequence[Manifest]) -> list[str]
     Harmless when repeated, also at the same time elsewhere. Adds partitions where the table has more.
 
     Raises:
-        Unavailable: the broker does not answer or does not do it in time.
+        Unavailable: the broker does not answer or does not do it in time. Refused: it does not let us.
     """
     wanted = {one.name: one for one in names.topics_for(list(manifests))}
     async with _admin(settings.kafka) as client:
@@ -65,7 +67,7 @@ async def list_topics(settings: Settings, manifests: Sequence[Manifest]) -> list
     """Each topic of the table, with the lag of the group that reads it.
 
     Raises:
-        Unavailable: the broker does not answer in time.
+        Unavailable: the broker does not answer in time. Refused: it does not let us.
     """
     wanted = names.topics_for(list(manifests))
     groups = names.groups_for(list(manifests))
@@ -77,7 +79,7 @@ async def list_topics(settings: Settings, manifests: Sequence[Manifest]) -> list
 
 
 async def require(bootstrap: str, topic: str) -> None:
-    """Raises Missing unless the topic exists, Unavailable when the broker does not answer."""
+    """Raises Missing unless the topic exists, Unavailable when the broker does not answer, Refused when it will not."""
     async with _admin(bootstrap) as client:
         if not (await _partitions(client)).get(topic):
             raise Missing(f"topic {topic} does not exist; `triptych topics create` makes it")
@@ -199,7 +201,7 @@ async def _commits(client: AIOKafkaAdminClient, group: str, tps: list[TopicParti
 
 @asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """Inside, no answer in time and every error of the broker become Unavailable."""
+    """Inside, no answer in time becomes Unavailable, and errors of the broker what they are: see kafka_faults.py."""
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(ADMIN_LIMIT_S * 1000))
     async with _opened(client, client.close, bootstrap):
         yield client
@@ -221,6 +223,15 @@ async def _opened(client: Any, close: Any, bootstrap: str) -> AsyncIterator[None
     except TimeoutError as error:
         raise Unavailable(f"no answer from {bootstrap} within {ADMIN_LIMIT_S:g} s") from error
     except KafkaError as error:
-        raise Unavailable(f"{bootstrap}: {error!r}") from error
+        raise fault_of(error, bootstrap) from error
     finally:
-        await close()
+        await _closed(close)
+
+
+async def _closed(close: Any) -> None:
+    """All has been asked by then; how it ends must not hide what came of it."""
+    try:
+        async with asyncio.timeout(CLOSE_LIMIT_S):
+            await close()
+    except (TimeoutError, KafkaError) as error:
+        log.warning("a connection to the broker did not close cleanly: %r", error)

@@ -30,6 +30,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Artifact).decode
 
 
+def _noted(key: str, note: bytes) -> Artifact | None:
+    """A note that nobody understands is as good as none: the store is asked, and the note written anew."""
+    try:
+        return _decode(note)
+    except msgspec.MsgspecError as error:
+        log.warning("the note about %s cannot be read: %s", key, error)
+        return None
+
+
 class Artifacts:
     """Every verb raises Unavailable when the store, or Redis, gives no answer in time."""
 
@@ -44,7 +53,8 @@ class Artifacts:
         """
         keys = list(dict.fromkeys(slot.artifact for slot in slots))
         notes = await self._notes.get(keys)
-        found = {key: _decode(note) for key, note in zip(keys, notes, strict=True) if note is not None}
+        noted = {key: _noted(key, note) for key, note in zip(keys, notes, strict=True) if note is not None}
+        found = {key: artifact for key, artifact in noted.items() if artifact is not None}
         limit = asyncio.Semaphore(LOOKS)
         missing = [slot for key, slot in {slot.artifact: slot for slot in slots}.items() if key not in found]
         stored = await asyncio.gather(*(self._look(slot, limit) for slot in missing))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from infra import log as logs
 from infra import settings as config
-from infra.faults import Missing, Unavailable
+from infra.faults import Missing, Refused, Unavailable
 from infra.manifests import WrongManifest
 from infra.model_files import ModelMissing
 from topics.steering.policy import UnknownPolicy
@@ -77,7 +77,15 @@ def main(argv: list[str] | None = None) -> int:
         settings = config.load()
         logs.setup(settings.log_level)
         return asyncio.run(run(settings, given))
-    except (config.WrongSetting, WrongManifest, ModelMissing, NoSuchEngine, UnknownPolicy, UnusableTokenizer) as error:
+    except (
+        config.WrongSetting,
+        WrongManifest,
+        ModelMissing,
+        NoSuchEngine,
+        UnknownPolicy,
+        UnusableTokenizer,
+        Refused,
+    ) as error:
         print(f"workers: {error}", file=sys.stderr)  # noqa: T201 - the command line's own words
         return EXIT_UNUSABLE
     except (Unavailable, Missing) as error:  # what is not there yet may come

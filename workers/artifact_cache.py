@@ -1,23 +1,20 @@
 """Artifacts from the object store, kept in this process: those that pictures of running conversations need again."""
 
 import asyncio
-import logging
 from collections import OrderedDict
+from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from infra.clock import Clock
-from infra.faults import Unavailable
 from infra.metrics import Metrics
+from infra.patience import patiently
 from infra.ports import Blobs
 from schemas.media import Artifact
 from topics import safetensors
 
-log = logging.getLogger(__name__)
-
 READS_AT_ONCE = 8
-RETRY_FIRST_S, RETRY_MOST_S = 0.1, 2.0
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -58,24 +55,17 @@ class ArtifactCache:
                 self._held.move_to_end(key)
                 self._metrics.artifact_from_cache(self._model)
                 return self._held[key]
-            raw = await self._read(key)
+            raw = await patiently(partial(self._read, key), f"fetching {key}")
             found = Fetched(*safetensors.unpack(raw), len(raw))
             self._keep(key, found)
             return found
 
     async def _read(self, key: str) -> bytes:
-        wait_s = RETRY_FIRST_S
-        while True:
-            try:
-                async with self._reads:
-                    began_at = self._clock.monotonic()
-                    raw = await self._blobs.read(key, self._most_bytes)
-                self._metrics.artifact_from_store(self._model, self._clock.monotonic() - began_at, len(raw))
-                return raw
-            except Unavailable as error:
-                log.warning("cannot fetch %s, again in %.1f s: %s", key, wait_s, error)
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_MOST_S)
+        async with self._reads:
+            began_at = self._clock.monotonic()
+            raw = await self._blobs.read(key, self._most_bytes)
+        self._metrics.artifact_from_store(self._model, self._clock.monotonic() - began_at, len(raw))
+        return raw
 
     def _keep(self, key: str, found: Fetched) -> None:
         self._held[key] = found

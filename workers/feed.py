@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from infra.clock import Clock
-from infra.faults import Unavailable
 from infra.metrics import Metrics
+from infra.patience import patiently
 from infra.ports import Incarnation
 from infra.prefix_index import CacheEvent, PrefixIndex
 from schemas.steering import WorkerView
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 GATHER_S = 0.02
 # An idle feed says so at this pace; the index gives up on one that is silent for longer than its bound.
 IDLE_S = 0.5
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 # Rows expire after hours without a write; telling them again keeps those of a worker that stores nothing new.
 REFRESH_S = 3_600.0
 # What one batch may hold: it bounds how long the server is busy with it.
@@ -106,17 +105,13 @@ class Feed:
 
     async def run(self) -> None:
         """Until that name has a later life (returns) or cancelled. Redis may come, go and forget everything."""
-        wait_s = RETRY_FIRST_S
-        while True:
-            try:
-                if not await self._send() and not await self._begin():
-                    log.info("%s has a later life: its feed ends", self._me)
-                    return
-                wait_s = RETRY_FIRST_S
-            except Unavailable as error:
-                log.warning("index feed of %s, again in %.2f s: %s", self._me, wait_s, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, RETRY_MOST_S)
+        while await patiently(self._turn, f"index feed of {self._me}"):
+            pass
+        log.info("%s has a later life: its feed ends", self._me)
+
+    async def _turn(self) -> bool:
+        """Send what there is. False when that name has a later life."""
+        return await self._send() or await self._begin()
 
     async def _begin(self) -> bool:
         """The index does not know us: it lost its data, thought us dead, or we are new. False when we are over."""

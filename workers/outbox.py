@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from infra.faults import Unavailable
+from infra.patience import MENDED, patiently
 from infra.ports import AppendState, Outgoing, Results
 from schemas.errors import Code
 from schemas.events import Cancelled, Event, Failed
@@ -17,7 +17,6 @@ from schemas.jobs import Head
 log = logging.getLogger(__name__)
 
 MAX_PENDING_EVENTS = 20_000
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 
 
 class Account:
@@ -138,11 +137,4 @@ class Outbox:
 
     async def _append(self, outgoing: list[Outgoing]) -> list[AppendState]:
         """Append until it succeeds: a repeated append of the same events is recognised and answered "stored"."""
-        wait_s = RETRY_FIRST_S
-        while True:
-            try:
-                return await self._results.append(outgoing)
-            except Unavailable as error:
-                log.warning("results cannot be stored, trying again in %.2f s: %s", wait_s, error)
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MOST_S)
+        return await patiently(lambda: self._results.append(outgoing), "storing results", waits_for=MENDED)

@@ -10,7 +10,7 @@ from infra import redis_client
 from infra.alive import RedisLives, keep_alive
 from infra.blobs import S3Blobs
 from infra.clock import SystemClock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.health_server import HealthServer
 from infra.lifecycle import Life, signals
 from infra.metrics import Metrics
@@ -156,7 +156,7 @@ class PoolProcess:
         try:
             await self._membership.leave()
             await self._around.lives.end()
-        except Unavailable as error:
+        except PortFault as error:
             log.warning("others will wait for this worker's last beat to fade: %s", error)
 
     def _report(self, phase: str) -> None:

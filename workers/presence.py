@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from infra.clock import Clock
-from infra.faults import Unavailable
+from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Incarnation
 from infra.prefix_index import PrefixIndex
+from infra.repeated import regularly
 from schemas.manifest import Manifest
 from schemas.steering import WorkerView
 from topics.steering import namespaces
@@ -56,14 +56,14 @@ class Presence:
             group.create_task(self._feed.run())
             group.create_task(self._feed.listen(self._engine.cache_events()))
             group.create_task(self.reservations.run())
-            group.create_task(self._regularly("report to", REPORT_S, self._report))
-            group.create_task(self._regularly("tidy up", SWEEP_S, self._sweep))
+            group.create_task(regularly(self._report, REPORT_S, "reporting to the prefix index"))
+            group.create_task(regularly(self._sweep, SWEEP_S, "tidying up the prefix index"))
 
     async def close(self) -> None:
         """End this life: nobody steers here any more, and nothing counts as load of it."""
         try:
             await self._index.retire(self._me)
-        except Unavailable as error:
+        except PortFault as error:
             log.warning("could not leave the prefix index, others will see to it: %s", error)
 
     def _view(self) -> WorkerView:
@@ -93,15 +93,3 @@ class Presence:
         for _ in range(CLEANS_AT_ONCE):
             if not await self._index.clean():
                 return
-
-    async def _regularly(self, what: str, pause_s: float, action: Callable[[], Awaitable[None]]) -> None:
-        failing = False
-        while True:
-            await asyncio.sleep(pause_s)
-            try:
-                await action()
-                failing = False
-            except Unavailable as error:
-                if not failing:
-                    log.warning("cannot %s the prefix index: %s", what, error)
-                failing = True

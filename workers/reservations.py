@@ -5,19 +5,16 @@ with the request's deadline, or with this worker's life.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 from infra.faults import Unavailable
 from infra.metrics import Metrics
+from infra.patience import patiently
 from schemas.jobs import GenerateJob
-
-log = logging.getLogger(__name__)
 
 # After the first one, how long others may join it in one round trip.
 GATHER_S = 0.02
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 AT_ONCE = 1_000
 # While Redis is away; beyond this the oldest are left to expire.
 MOST_WAITING = 20_000
@@ -63,17 +60,10 @@ class Reservations:
 
     async def run(self) -> None:
         """Give back what waits, for ever."""
-        wait_s = RETRY_FIRST_S
         while True:
             await self._any.wait()
             await asyncio.sleep(GATHER_S)
-            try:
-                await self.flush()
-                wait_s = RETRY_FIRST_S
-            except Unavailable as error:
-                log.warning("reservations cannot be given back, again in %.2f s: %s", wait_s, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, RETRY_MOST_S)
+            await patiently(self.flush, "giving reservations back")
 
     async def flush(self) -> None:
         """Give back all that waits now. Raises Unavailable; what was not given back waits on."""

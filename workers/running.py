@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
-from infra.patience import patiently
+from infra.patience import MENDED, patiently
 from infra.ports import AppendState
 
 StopCause = Literal["cancelled", "fenced", "cut", "broken"]
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Ask until there is an answer: for verbs that are harmless when repeated, as all of the result path are."""
-    return await patiently(call, "result path", first_s=RETRY_S)
+    return await patiently(call, "result path", first_s=RETRY_S, waits_for=MENDED)
 
 
 class Running:

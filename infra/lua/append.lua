@@ -13,9 +13,15 @@ end
 
 local function write(state, stream, row, batch)
   local first_seq, last_seq, flags = row[3], row[4], row[5]
-  -- pcall: a stream that outlived its state refuses the id; that is this row's fault, not the others'.
+  -- pcall: a stream that outlived its state refuses the id; that is this row's fault, not the others'. Whatever else is
+  -- wrong is the server's: it cannot write now, and must not be taken for another attempt's fence.
   local added = redis.pcall('XADD', stream, 'MAXLEN', '~', ARGV[4], last_seq .. '-0', 'b', batch)
-  if type(added) == 'table' then return false end
+  if type(added) == 'table' then
+    if string.find(added.err, 'ID specified', 1, true) or string.find(added.err, 'WRONGTYPE', 1, true) then
+      return false
+    end
+    redis.call('XADD', stream, 'MAXLEN', '~', ARGV[4], last_seq .. '-0', 'b', batch)  -- raises it
+  end
   if flags % MADE >= EMITTED then
     redis.call('HSET', state, 'last_seq', last_seq, 'emitted', 1)
   else

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from redis.asyncio import Redis
 from infra.clock import SystemClock
 from infra.faults import Unavailable
 from infra.metrics import Metrics
+from infra.patience import patiently
 from infra.ports import Incarnation
 from infra.prefix_index import CacheEvent, Fed, PrefixIndex
 from infra.redis_client import connect
@@ -189,7 +191,7 @@ class _Flaky(PrefixIndex):
 async def test_lost_questions_and_answers_neither_skip_a_change_nor_make_one_twice(
     index: PrefixIndex, redis: Redis, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(feed_module, "patiently", partial(patiently, first_s=0.001))
     monkeypatch.setattr(feed_module, "IDLE_S", 0.005)
     flaky = _Flaky(redis, index.prefix.split("{")[1].split("}")[0])
     feed, engine = feed_of(flaky, metrics), Engine(random.Random(7))

@@ -84,3 +84,17 @@ async def test_what_the_work_raises_is_raised() -> None:
 
     with pytest.raises(Unavailable, match="no broker"):
         await Life(1.0).unless_stopped(work())
+
+
+async def test_what_the_work_raises_once_it_is_stopped_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life(1.0)
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise Unavailable("no broker")
+
+    asyncio.get_running_loop().call_soon(life.stop)
+    assert not await life.unless_stopped(work())
+    assert "no broker" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from infra.clock import SystemClock
 from infra.memory import MemoryHub
 from infra.memory_notes import MemoryArtifactNotes
 from infra.metrics import Metrics
+from infra.patience import patiently
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import GenerateJob
@@ -108,7 +110,7 @@ async def test_an_object_larger_than_the_cache_is_refused() -> None:
 
 
 async def test_while_the_store_is_away_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact_cache, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(artifact_cache, "patiently", partial(patiently, first_s=0.001))
     world = World()
     job = prompt_with(await world.store.add("a", 2))
     world.store.away = 3

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from infra.faults import Unavailable
 from infra.memory import MemoryHub
 from infra.metrics import Metrics
+from infra.patience import patiently
 from schemas.jobs import GenerateJob, Placement
 from tests.unit.workers.pool import MODEL, Worker
 from tests.unit.workers.pool import job as plain
@@ -117,7 +119,7 @@ async def test_a_job_that_nobody_placed_has_nothing_to_give_back(held: Reservati
 async def test_while_redis_is_away_everything_waits_up_to_a_bound(
     held: Reservations, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(module, "patiently", partial(patiently, first_s=0.001))
     monkeypatch.setattr(module, "MOST_WAITING", 10)
     monkeypatch.setattr(module, "AT_ONCE", 4)
     index.away = True
