@@ -1,0 +1,84 @@
+"""Calls of one script that wait at the same time go to Redis together.
+
+Each is as atomic as on its own; what they share is the way there and back, which costs this process more than
+everything else about a short script.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+from infra.redis_client import Argument, answered
+
+# Bounds how long the server is busy with one trip: a decision takes it a fraction of a millisecond.
+MOST_TOGETHER = 64
+
+
+class _Call(msgspec.Struct, eq=False):
+    keys: Sequence[str]
+    args: Sequence[Argument]
+    reply: "asyncio.Future[Any]"
+
+
+class SharedTrips:
+    """One script, called like infra.redis_client.Script. One trip is under way at a time.
+
+    A caller that is cancelled before its trip begins is not sent.
+    """
+
+    def __init__(self, client: Redis, source: str) -> None:
+        self._client = client
+        self._script = client.register_script(source)
+        self._waiting: list[_Call] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def __call__(self, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        """Raises Unavailable when Redis gives no answer in time, also after retries."""
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Call(keys, args, reply))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all(), name="shared trips")
+        answer = await reply
+        if isinstance(answer, Exception):
+            async with answered():  # tells what the server's "not now" means
+                raise answer
+        return answer
+
+    async def _send_all(self) -> None:
+        """Trip after trip, until nobody waits. Whatever a trip fails with is raised where its calls were made."""
+        try:
+            while trip := self._next():
+                try:
+                    answers = await self._send(trip)
+                except Exception as error:  # noqa: BLE001 - not ours to judge: every caller gets it
+                    answers = [error] * len(trip)
+                for call, answer in zip(trip, answers, strict=True):
+                    if not call.reply.done():
+                        call.reply.set_result(answer)
+        finally:
+            self._sending = None
+
+    def _next(self) -> list[_Call]:
+        wanted = [call for call in self._waiting if not call.reply.done()]
+        self._waiting = wanted[MOST_TOGETHER:]
+        return wanted[:MOST_TOGETHER]
+
+    async def _send(self, trip: Sequence[_Call]) -> list[Any]:
+        async with answered():
+            answers = await self._execute(trip)
+            lost = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if lost:
+                await self._client.script_load(self._script.script)
+                for at, answer in zip(lost, await self._execute([trip[at] for at in lost]), strict=True):
+                    answers[at] = answer
+            return answers
+
+    async def _execute(self, trip: Sequence[_Call]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for call in trip:
+            pipeline.evalsha(self._script.sha, len(call.keys), *call.keys, *call.args)
+        return await pipeline.execute(raise_on_error=False)
