@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import uuid
+import secrets
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from typing import Any
@@ -135,7 +135,7 @@ class Exchange(ABC):
         self._began_s = desk.clock.monotonic()
         now = desk.clock.now()
         self.head = Head(
-            request_id=f"{prefix}-{uuid.uuid4().hex}",
+            request_id=f"{prefix}-{secrets.token_hex(16)}",
             model=served.manifest.pool,
             deadline_at=now + caller.timeout_s,
             created_at=now,

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -17,7 +17,8 @@ from schemas.manifest import Manifest
 from schemas.steering import Ask, Choice, Decision
 from topics import steer
 from topics.steering import namespaces
-from topics.steering.blocks import begin, extend
+from topics.steering.blocks import begin
+from topics.steering.chains import Chains
 from topics.steering.steerer import Steerer
 
 log = logging.getLogger(__name__)
@@ -100,12 +101,14 @@ class IndexPlacer:
         self._model = manifest.id
         self._namespace = namespaces.plain(manifest)
         self._block_tokens = namespaces.block_tokens(manifest)
+        self._chains = Chains(self._block_tokens)
         self._steerer = steerer
         self._metrics = metrics
         self._fallback = LeastLoadedPlacer(manifest.partitions)
         self._clock = clock
         self._expected_tokens = FIRST_GUESS_TOKENS
         self._turns = itertools.count()
+        self._pool = _Pool.seen(PoolView({}, {}))
 
     def answered(self, completion_tokens: int) -> None:
         self._expected_tokens += AVERAGE_SHARE * (completion_tokens - self._expected_tokens)
@@ -118,16 +121,19 @@ class IndexPlacer:
     async def _place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str) -> Placed:
         hops = _hops(job)
         ticket = f"{job.head.request_id}#{hops}" if hops else job.head.request_id
+        if self._pool.view is not view:
+            self._pool = _Pool.seen(view)
+        pool = self._pool
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
-                choice = await self._decide(ticket, job, living(view), session)
+                choice = await self._decide(ticket, job, pool.living, session)
         except (Unavailable, TimeoutError) as error:
             log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
             choice = None
         if choice is None:
             return await self._fallback.place(job, view, sent)
         worker = choice.worker.rpartition(":")[0]
-        owned = sorted(number for number, owner in view.owners.items() if str(owner) == choice.worker)
+        owned = pool.partitions[choice.worker]
         placement = Placement(ticket, worker, choice.matched_blocks * self._block_tokens, choice.reason, hops)
         placed = msgspec.structs.replace(job, placement=placement)
         return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice, hops)
@@ -142,8 +148,8 @@ class IndexPlacer:
         root = begin(namespaces.of(self._namespace, job))
         media = namespaces.media(job)
         if len(job.prompt_ids) <= INLINE_TOKENS:
-            return extend(root, job.prompt_ids, self._block_tokens, media).keys
-        chain = await asyncio.to_thread(extend, root, job.prompt_ids, self._block_tokens, media)
+            return self._chains.of(root, job.prompt_ids, media).keys
+        chain = await asyncio.to_thread(self._chains.of, root, job.prompt_ids, media)
         return chain.keys
 
 
@@ -151,6 +157,21 @@ def _hops(job: GenerateJob) -> int:
     """How often it will have been given back. What is placed without a reservation remembers it in what it tells."""
     earlier = job.placement or job.decision
     return earlier.hops + 1 if earlier else 0
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    """What every decision asks of one view; views change a few times a second, decisions are made by the thousand."""
+
+    view: PoolView
+    living: list[Incarnation]
+    partitions: dict[str, list[int]]  # of each owner, in order
+
+    @classmethod
+    def seen(cls, view: PoolView) -> Self:
+        partitions: dict[str, list[int]] = {}
+        for number, owner in sorted(view.owners.items()):
+            partitions.setdefault(str(owner), []).append(number)
+        return cls(view, living(view), partitions)
 
 
 def living(view: PoolView) -> list[Incarnation]:
