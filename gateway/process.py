@@ -45,6 +45,7 @@ from topics import admin, asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
+from topics.steering import namespaces
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
@@ -158,8 +159,9 @@ class GatewayProcess:
 
     def _pool(self, llm: Manifest) -> Pool:
         leases = RedisLeases(self._redis, llm.id, clock=self._clock)
+        space = namespaces.of_model(llm, Path(self._settings.model_dir))
         steerer = Steerer(PrefixIndex(self._redis, llm.id), self._policy, random.Random())
-        placer = IndexPlacer(llm, steerer, self._metrics, self._clock)
+        placer = IndexPlacer(space, llm.partitions, steerer, self._metrics, self._clock)
         return Pool(llm.id, llm.partitions, leases, self._producer, placer)
 
     def _services(self) -> Mapping[str, Check]:

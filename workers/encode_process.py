@@ -19,6 +19,7 @@ from topics.artifacts import Artifacts
 from topics.opener import Opener
 from topics.pools import GroupPool, Pool
 from topics.send_generate import GenerateSender
+from topics.steering import namespaces
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
@@ -127,8 +128,9 @@ def _engine(manifest: Manifest, options: EncodeOptions, model_dir: Path) -> Enco
 
 def _sender(around: Surroundings, llm: Manifest) -> GenerateSender:
     policy = parse_policy(around.settings.steering)
+    space = namespaces.of_model(llm, Path(around.settings.model_dir))
     steerer = Steerer(PrefixIndex(around.redis, llm.id), policy, random.Random())
-    placer = IndexPlacer(llm, steerer, around.metrics, around.clock)
+    placer = IndexPlacer(space, llm.partitions, steerer, around.metrics, around.clock)
     leases = RedisLeases(around.redis, llm.id, clock=around.clock)
     return GenerateSender(llm.id, llm.partitions, leases, placer, around.producer)
 

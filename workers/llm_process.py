@@ -28,6 +28,7 @@ from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
 from topics.opener import Opener
 from topics.partitions import LeasedConsumer
+from topics.steering import namespaces
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.steerer import Steerer
@@ -56,6 +57,7 @@ class LlmProcess:
         self._manifest = find(settings, options.model)
         self._clock = SystemClock()
         self._metrics = Metrics()
+        self._space = namespaces.of_model(self._manifest, Path(settings.model_dir))
         self._engine = catalog.build(options, self._manifest, Path(settings.model_dir))
         self._slots = options.slots
         self._redis = redis_client.connect(settings.redis)
@@ -86,7 +88,7 @@ class LlmProcess:
             parts.push_async_callback(consumer.close)
             await consumer.start()
             presence = Presence(
-                self._index, self._manifest, consumer.me, self._engine, self._queue, self._metrics, self._clock
+                self._index, self._space, consumer.me, self._engine, self._queue, self._metrics, self._clock
             )
             parts.push_async_callback(presence.close)
             self._phase = ""
@@ -149,7 +151,7 @@ class LlmProcess:
             self._queue,
             consumer,
             self._producer,
-            IndexPlacer(self._manifest, steerer, self._metrics, self._clock),
+            IndexPlacer(self._space, self._manifest.partitions, steerer, self._metrics, self._clock),
             self._leases,
             self._index,
             self._metrics,

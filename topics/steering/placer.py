@@ -13,12 +13,12 @@ from infra.faults import Unavailable
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Placement
-from schemas.manifest import Manifest
 from schemas.steering import Ask, Choice, Decision
 from topics import steer
 from topics.steering import namespaces
 from topics.steering.blocks import begin
 from topics.steering.chains import Chains
+from topics.steering.namespaces import KeySpace
 from topics.steering.steerer import Steerer
 
 log = logging.getLogger(__name__)
@@ -97,14 +97,12 @@ class LeastLoadedPlacer:
 class IndexPlacer:
     """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
 
-    def __init__(self, manifest: Manifest, steerer: Steerer, metrics: Metrics, clock: Clock) -> None:
-        self._model = manifest.id
-        self._namespace = namespaces.plain(manifest)
-        self._block_tokens = namespaces.block_tokens(manifest)
-        self._chains = Chains(self._block_tokens)
+    def __init__(self, space: KeySpace, partitions: int, steerer: Steerer, metrics: Metrics, clock: Clock) -> None:
+        self._space = space
+        self._chains = Chains(space.block_tokens)
         self._steerer = steerer
         self._metrics = metrics
-        self._fallback = LeastLoadedPlacer(manifest.partitions)
+        self._fallback = LeastLoadedPlacer(partitions)
         self._clock = clock
         self._expected_tokens = FIRST_GUESS_TOKENS
         self._turns = itertools.count()
@@ -115,7 +113,7 @@ class IndexPlacer:
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
         placed = await self._place(job, view, sent, session)
-        self._metrics.steered(self._model, placed.choice.reason)
+        self._metrics.steered(self._space.model, placed.choice.reason)
         return placed
 
     async def _place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str) -> Placed:
@@ -134,18 +132,18 @@ class IndexPlacer:
             return await self._fallback.place(job, view, sent)
         worker = choice.worker.rpartition(":")[0]
         owned = pool.partitions[choice.worker]
-        placement = Placement(ticket, worker, choice.matched_blocks * self._block_tokens, choice.reason, hops)
+        placement = Placement(ticket, worker, choice.matched_blocks * self._space.block_tokens, choice.reason, hops)
         placed = msgspec.structs.replace(job, placement=placement)
         return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice, hops)
 
     async def _decide(self, ticket: str, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
         keys = await self._keys(job)
-        ask = Ask(len(job.prompt_ids), len(keys), self._block_tokens, self._expected_tokens, session)
+        ask = Ask(len(job.prompt_ids), len(keys), self._space.block_tokens, self._expected_tokens, session)
         ttl_s = job.head.deadline_at - self._clock.now() + GRACE_S
         return await self._steerer.place(ticket, ask, keys, workers, ttl_s)
 
     async def _keys(self, job: GenerateJob) -> list[bytes]:
-        root = begin(namespaces.of(self._namespace, job))
+        root = begin(namespaces.of(self._space.plain, job))
         media = namespaces.media(job)
         if len(job.prompt_ids) <= INLINE_TOKENS:
             return self._chains.of(root, job.prompt_ids, media).keys
