@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from typing import Any
 
@@ -74,12 +75,15 @@ class Timeouts(msgspec.Struct, frozen=True):
             )
         return seconds
 
-    def caller(self, request: Request[Any, Any, Any]) -> Caller:
+    def of(self, request: Request[Any, Any, Any]) -> Caller:
         """Raises TriptychError: as `read`."""
-        headers = request.headers
+        return self.caller(request.headers, request.state.request_id)
+
+    def caller(self, headers: Mapping[str, str], request_id: str) -> Caller:
+        """Raises TriptychError: as `read`."""
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
         trace = headers.get("traceparent", ""), headers.get("tracestate", "")
-        return Caller(request.state.request_id, timeout_s, *trace)
+        return Caller(request_id, timeout_s, *trace)
 
 
 class Desk:
