@@ -16,6 +16,8 @@ from infra.redis_client import Argument, answered
 
 # Bounds how long the server is busy with one trip: a decision takes it a fraction of a millisecond.
 MOST_TOGETHER = 64
+# Trips at the same time: one whose connection hangs holds up only the calls in it.
+LANES = 2
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -25,31 +27,32 @@ class _Call(msgspec.Struct, eq=False):
 
 
 class SharedTrips:
-    """One script, called like infra.redis_client.Script. One trip is under way at a time.
-
-    A caller that is cancelled before its trip begins is not sent.
-    """
+    """One script, called like infra.redis_client.Script: whoever calls while all lanes are on their way waits for the
+    next trip. A call that is cancelled before its trip begins is not sent."""
 
     def __init__(self, client: Redis, source: str) -> None:
         self._client = client
         self._script = client.register_script(source)
         self._waiting: list[_Call] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._lanes: set[asyncio.Task[None] | None] = set()
+        self._lane_starts = False  # and will take what is waiting
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         """Raises Unavailable when Redis gives no answer in time, also after retries."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(keys, args, reply))
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all(), name="shared trips")
+        if not self._lane_starts and len(self._lanes) < LANES:
+            self._lane_starts = True
+            self._lanes.add(asyncio.create_task(self._lane(), name="shared trips"))
         answer = await reply
         if isinstance(answer, Exception):
             async with answered():  # tells what the server's "not now" means
                 raise answer
         return answer
 
-    async def _send_all(self) -> None:
+    async def _lane(self) -> None:
         """Trip after trip, until nobody waits. Whatever a trip fails with is raised where its calls were made."""
+        self._lane_starts = False
         try:
             while trip := self._next():
                 try:
@@ -60,7 +63,8 @@ class SharedTrips:
                     if not call.reply.done():
                         call.reply.set_result(answer)
         finally:
-            self._sending = None
+            # Not by a callback: who calls before that has run would find all lanes taken, and wait for nobody.
+            self._lanes.discard(asyncio.current_task())
 
     def _next(self) -> list[_Call]:
         wanted = [call for call in self._waiting if not call.reply.done()]

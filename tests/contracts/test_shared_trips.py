@@ -13,6 +13,7 @@ from infra.faults import Unavailable
 from infra.redis_client import connect
 from infra.shared_trips import MOST_TOGETHER, SharedTrips
 from tests.proxy import Proxy, proxy_to
+from tests.waiting import until
 
 pytestmark = pytest.mark.services
 
@@ -57,6 +58,17 @@ async def test_more_than_one_trip_holds_go_in_several(redis: Redis, key: str) ->
     assert [int(said) for said, _ in answers] == list(range(3 * MOST_TOGETHER + 1))
 
 
+async def test_nobody_is_forgotten_however_the_calls_fall(redis: Redis, key: str) -> None:
+    trips = SharedTrips(redis, SOURCE)
+
+    async def caller(number: int) -> None:
+        for step in range(100):
+            assert (await trips([key], [f"{number}.{step}"]))[0] == f"{number}.{step}".encode()
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(caller(number) for number in range(7)))
+
+
 async def test_a_server_that_has_lost_the_script_is_given_it_again(redis: Redis, key: str) -> None:
     trips = SharedTrips(redis, SOURCE)
     await redis.script_flush()
@@ -99,4 +111,20 @@ async def test_while_redis_is_away_every_caller_is_told_and_later_ones_are_answe
     assert [type(one) for one in said] == [Unavailable] * 3
     proxy.restore()
     assert await trips([key], ["after"]) == [b"after", 2]
+    await client.aclose()
+
+
+async def test_a_connection_that_hangs_holds_up_only_the_calls_on_it(proxy: Proxy, key: str) -> None:
+    client = connect(f"redis://127.0.0.1:{proxy.port}/0")
+    trips = SharedTrips(client, SOURCE)
+    await trips([key], ["before"])
+    proxy.freeze()
+    hanging = asyncio.create_task(trips([key], ["hanging"]))
+    await until(lambda: len(client.connection_pool._in_use_connections) == 1)
+    async with asyncio.timeout(1):
+        answers = await asyncio.gather(*(trips([key], [str(number)]) for number in range(3)))
+        assert [said for said, _ in answers] == [b"0", b"1", b"2"]
+        assert (await trips([key], ["more"]))[0] == b"more"
+    assert not hanging.done()
+    hanging.cancel()
     await client.aclose()
