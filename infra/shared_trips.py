@@ -41,20 +41,25 @@ class SharedTrips:
         """Raises Unavailable when Redis gives no answer in time, also after retries."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(keys, args, reply))
-        if not self._lane_starts and len(self._lanes) < LANES:
-            self._lane_starts = True
-            self._lanes.add(asyncio.create_task(self._lane(), name="shared trips"))
+        self._start_lane()
         answer = await reply
         if isinstance(answer, Exception):
             async with answered():  # tells what the server's "not now" means
                 raise answer
         return answer
 
+    def _start_lane(self) -> None:
+        """For those that wait, unless one is about to take them or there is none left."""
+        if self._waiting and not self._lane_starts and len(self._lanes) < LANES:
+            self._lane_starts = True
+            self._lanes.add(asyncio.create_task(self._lane(), name="shared trips"))
+
     async def _lane(self) -> None:
         """Trip after trip, until nobody waits. Whatever a trip fails with is raised where its calls were made."""
         self._lane_starts = False
         try:
             while trip := self._next():
+                self._start_lane()
                 try:
                     answers = await self._send(trip)
                 except Exception as error:  # noqa: BLE001 - not ours to judge: every caller gets it
