@@ -12,6 +12,7 @@ from gateway.asyncapi_page import AsyncApiPage
 from gateway.chat import Chat
 from gateway.desk import Timeouts
 from gateway.files import Files
+from gateway.front import Front
 from gateway.health import Health
 from gateway.images import Images
 from gateway.request_ids import RequestIds
@@ -36,12 +37,12 @@ class Api:
     """What answers requests: one object for each noun of OpenAI's."""
 
     def __init__(self, chat: Chat, speech: Speech, uploads: Uploads) -> None:
-        self._chat = chat
+        self.chat = chat
         self._speech = speech
         self._uploads = uploads
 
     def routes(self, timeouts: Timeouts) -> list[HTTPRouteHandler]:
-        chat, desk, uploads = self._chat, self._chat.desk, self._uploads
+        chat, desk, uploads = self.chat, self.chat.desk, self._uploads
         return [
             *chatting.routes(chat, timeouts),
             *images.routes(Images(chat, uploads), timeouts),
@@ -71,4 +72,4 @@ def build(
         openapi_config=None,  # gateway/openapi.py writes it, from the same types, with their ranges
         logging_config=None,  # errors.py logs what is worth it
     )
-    return RequestIds(app)
+    return RequestIds(Front(app, api.chat, timeouts, max_body_bytes))

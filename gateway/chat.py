@@ -29,6 +29,8 @@ from schemas.openai_request import ChatRequest
 from topics import names, plan
 from topics.headers import Headers
 
+PATH = "/v1/chat/completions"
+
 
 class Chat:
     """Everything a chat completion needs; one per gateway."""
@@ -163,10 +165,10 @@ def _answer(exchange: ChatExchange, send: Send) -> Answer:
 
 
 def routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
-    @post("/v1/chat/completions")
+    @post(PATH)
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
-        caller = timeouts.caller(request)
+        caller = timeouts.of(request)
         return answering(partial(chat.answer, asked, caller))
 
     return [create]

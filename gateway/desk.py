@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-import uuid
+import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from typing import Any
 
@@ -74,12 +75,15 @@ class Timeouts(msgspec.Struct, frozen=True):
             )
         return seconds
 
-    def caller(self, request: Request[Any, Any, Any]) -> Caller:
+    def of(self, request: Request[Any, Any, Any]) -> Caller:
         """Raises TriptychError: as `read`."""
-        headers = request.headers
+        return self.caller(request.headers, request.state.request_id)
+
+    def caller(self, headers: Mapping[str, str], request_id: str) -> Caller:
+        """Raises TriptychError: as `read`."""
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
         trace = headers.get("traceparent", ""), headers.get("tracestate", "")
-        return Caller(request.state.request_id, timeout_s, *trace)
+        return Caller(request_id, timeout_s, *trace)
 
 
 class Desk:
@@ -135,7 +139,7 @@ class Exchange(ABC):
         self._began_s = desk.clock.monotonic()
         now = desk.clock.now()
         self.head = Head(
-            request_id=f"{prefix}-{uuid.uuid4().hex}",
+            request_id=f"{prefix}-{secrets.token_hex(16)}",
             model=served.manifest.pool,
             deadline_at=now + caller.timeout_s,
             created_at=now,

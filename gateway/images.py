@@ -124,12 +124,12 @@ def routes(images: Images, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/images/generations")
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
-        caller = timeouts.caller(request)
+        caller = timeouts.of(request)
         return answering(partial(images.answer, asked, (), caller))
 
     @post("/v1/images/edits", request_max_body_size=images.uploads.limits.most_bytes + FORM_OVERHEAD_BYTES)
     async def edit(request: Request[Any, Any, Any]) -> ASGIApp:
-        caller = timeouts.caller(request)
+        caller = timeouts.of(request)
         asked, given = await images.receive(request)
         return answering(partial(images.answer, asked, given, caller))
 

@@ -44,7 +44,7 @@ from topics import admin, asyncapi, names
 from topics.artifacts import Artifacts
 from topics.intake import setup as intake
 from topics.kafka import KafkaProducer
-from topics.steering import dispatch
+from topics.steering import dispatch, namespaces
 from topics.steering.policy import parse_policy
 from topics.tokens import ChatTokenizer
 
@@ -156,8 +156,8 @@ class GatewayProcess:
 
     def _pool(self, llm: Manifest) -> Pool:
         leases = RedisLeases(self._redis, llm.id, clock=self._clock)
-        index = PrefixIndex(self._redis, llm.id)
-        dispatcher = dispatch.by_index(llm, index, self._policy, self._producer, self._metrics, self._clock)
+        space, index = namespaces.of_model(llm, Path(self._settings.model_dir)), PrefixIndex(self._redis, llm.id)
+        dispatcher = dispatch.by_index(llm, space, index, self._policy, self._producer, self._metrics, self._clock)
         return Pool(llm.id, llm.partitions, leases, dispatcher)
 
     def _services(self) -> Mapping[str, Check]:

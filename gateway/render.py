@@ -30,8 +30,10 @@ from schemas.openai_request import (
 )
 from topics.tokens import ChatTokenizer
 
-# Above this, tokenising takes longer than a few milliseconds and goes to a thread, so that other streams flow on.
+# Above these, rendering and tokenising take longer than a few milliseconds and go to a thread, so that other streams
+# flow on. A message costs as much as a hundred characters or so, however short it is.
 THREAD_FROM_CHARS = 8_000
+THREAD_FROM_MESSAGES = 100
 STAND_IN_DIGITS = 32
 
 _ROLES: dict[type[ChatMessage], str] = {
@@ -92,10 +94,12 @@ class Renderer:
                 context_length_exceeded when the prompt is so long that counting its tokens would be a waste.
         """
         stand_ins = _StandIns()
-        plain = [self._plain(message, stand_ins) for message in messages]
-        size = sum(len(one["content"]) for one in plain)
-        if size < THREAD_FROM_CHARS:
-            return self._laid_out(plain, stand_ins, most_tokens, items)
+        if len(messages) < THREAD_FROM_MESSAGES:
+            plain = [self._plain(message, stand_ins) for message in messages]
+            if sum(len(one["content"]) for one in plain) < THREAD_FROM_CHARS:
+                return self._laid_out(plain, stand_ins, most_tokens, items)
+        else:
+            plain = await asyncio.to_thread(lambda: [self._plain(message, stand_ins) for message in messages])
         return await asyncio.to_thread(self._laid_out, plain, stand_ins, most_tokens, items)
 
     def _plain(self, message: ChatMessage, stand_ins: "_StandIns") -> dict[str, str]:
@@ -175,11 +179,12 @@ class _StandIns:
     def __init__(self) -> None:
         self.hidden: dict[str, str] = {}  # stand-in -> what a user wrote
         self._known: dict[str, str] = {}
-        self._secret = _secret()
+        self._secret = ""  # made when it is needed: most prompts spell out no control token
         self._media_secret = ""
         self._media = 0
 
     def hide(self, control: str) -> str:
+        self._secret = self._secret or _secret()
         stand_in = self._known.setdefault(control, f"{self._secret}{len(self._known):06d}")
         self.hidden[stand_in] = control
         return stand_in

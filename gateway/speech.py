@@ -91,7 +91,7 @@ def routes(speech: Speech, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/audio/speech")
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
-        caller = timeouts.caller(request)
+        caller = timeouts.of(request)
         return answering(partial(speech.answer, asked, caller))
 
     return [create]

@@ -157,7 +157,7 @@ class HeardChunks:
 def routes(asking: Transcriptions, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/audio/transcriptions", request_max_body_size=asking.uploads.limits.most_bytes + FORM_OVERHEAD_BYTES)
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        caller = timeouts.caller(request)
+        caller = timeouts.of(request)
         asked, sound = await asking.receive(request)
         return answering(partial(asking.answer, asked, sound, caller))
 

@@ -100,6 +100,15 @@ def read(path: Path) -> ModelFiles:
     )
 
 
+def chat_template(path: Path) -> str:
+    """Of a model folder; "" when the model has none.
+
+    Raises:
+        ModelMissing: as `read`.
+    """
+    return _chat_template(path, _load(path / "tokenizer_config.json", _TokenizerConfig))
+
+
 def _load(path: Path, kind: Any) -> Any:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

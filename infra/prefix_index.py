@@ -30,6 +30,7 @@ from redis.asyncio import Redis
 from infra import keys
 from infra.ports import Incarnation
 from infra.redis_client import Argument, Script
+from infra.shared_trips import SharedTrips
 from schemas.steering import Alternative, Ask, Choice, WorkerView
 
 KEY_BYTES = 8
@@ -55,12 +56,15 @@ class Look(msgspec.Struct, frozen=True):
     views: list[WorkerView]  # in the order of the candidates; `worker` is an incarnation
 
 
-class _Script(Script):
+def _source(*names: str) -> str:
     """Several files of infra/lua as one script: Lua on Redis has no modules."""
+    folder = resources.files("infra").joinpath("lua")
+    return "\n".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
 
+
+class _Script(Script):
     def __init__(self, client: Redis, *names: str) -> None:
-        folder = resources.files("infra").joinpath("lua")
-        self._script = client.register_script("\n".join(folder.joinpath(f"{name}.lua").read_text() for name in names))
+        self._script = client.register_script(_source(*names))
 
 
 class PrefixIndex:
@@ -73,7 +77,7 @@ class PrefixIndex:
     def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
         self.prefix = keys.index(model)
         self._lag_ms = int(lag_s * 1000)
-        self._decide = _Script(redis, "index_rows", "index_views", "affinity", "index_decide")
+        self._decide = SharedTrips(redis, _source("index_rows", "index_views", "affinity", "index_decide"))
         self._look = _Script(redis, "index_rows", "index_views", "index_look")
         self._reserve = _Script(redis, "index_rows", "index_reserve")
         self._release = _Script(redis, "index_rows", "index_release")

@@ -8,20 +8,21 @@ made when the process starts. Ids are those of the original tokenizer, for every
 import re
 import secrets
 import string
+import sys
 from array import array
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
 
+from topics.byte_lru import ByteLru
+
 # Letters only, lower case: no normalizer changes them and no pre-tokenizer has a reason to.
 ALIAS_LETTERS = 24
-# Conversations repeat their system prompt and their history with every turn; a segment is about one message of it.
-# Together at most 32 MiB, at four bytes a token and a token or so for four characters.
-REMEMBERED_SEGMENTS = 2_048
-REMEMBERED_CHARS = 8_000
+# Conversations repeat their system prompt and their history with every turn; a piece is about one message of it. Its
+# text and its ids take two bytes for each byte of plain English.
+REMEMBERED_BYTES = 32 << 20
 
 
 class UnusableTokenizer(Exception):
@@ -35,7 +36,7 @@ class ChatTokenizer:
         UnusableTokenizer: added tokens do not keep their ids under other names.
     """
 
-    def __init__(self, tokenizer_json: bytes) -> None:
+    def __init__(self, tokenizer_json: bytes, remembered_bytes: int = REMEMBERED_BYTES) -> None:
         spec = msgspec.json.decode(tokenizer_json)
         # Runs of white space are how some tokenizers write plain text; they control nothing.
         added = [token for token in spec["added_tokens"] if token["content"].strip()]
@@ -51,7 +52,7 @@ class ChatTokenizer:
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         self._longest = max(len(token.encode()) for token in vocabulary)
-        self._remembered = lru_cache(REMEMBERED_SEGMENTS)(self._encode)
+        self._remembered: ByteLru[tuple[str, bool], array[int]] = ByteLru(remembered_bytes)
 
     def least_tokens(self, text: str) -> int:
         """A lower bound that costs nothing: no token holds more bytes than the longest one."""
@@ -88,8 +89,15 @@ class ChatTokenizer:
             elif piece:
                 for stand_in, text in restore.items():
                     piece = piece.replace(stand_in, text)
-                encode = self._remembered if len(piece) <= REMEMBERED_CHARS else self._encode
-                ids.extend(encode(piece, begins and number == 0))
+                ids.extend(self._piece(piece, begins and number == 0))
+        return ids
+
+    def _piece(self, text: str, first: bool) -> "array[int]":
+        """What lies between control tokens has the same ids wherever it stands, unless it begins the prompt."""
+        ids = self._remembered.get((text, first))
+        if ids is None:
+            ids = self._encode(text, first)
+            self._remembered.put((text, first), ids, sys.getsizeof(text) + sys.getsizeof(ids))
         return ids
 
     def _encode(self, text: str, first: bool) -> "array[int]":

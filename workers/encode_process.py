@@ -19,7 +19,7 @@ from topics.checks import Belongs
 from topics.opener import Opener
 from topics.pools import GroupPool, Pool
 from topics.send_generate import GenerateSender
-from topics.steering import dispatch
+from topics.steering import dispatch, namespaces
 from topics.steering.dispatch import Dispatcher
 from topics.steering.policy import parse_policy
 from workers.encode_flights import Flights, Sieve
@@ -135,7 +135,8 @@ def _engine(manifest: Manifest, options: EncodeOptions, model_dir: Path) -> Enco
 
 def _dispatcher(around: Surroundings, llm: Manifest) -> Dispatcher:
     policy, index = parse_policy(around.settings.steering), PrefixIndex(around.redis, llm.id)
-    return dispatch.by_index(llm, index, policy, around.producer, around.metrics, around.clock)
+    space = namespaces.of_model(llm, Path(around.settings.model_dir))
+    return dispatch.by_index(llm, space, index, policy, around.producer, around.metrics, around.clock)
 
 
 def _sender(around: Surroundings, llm: Manifest, dispatcher: Dispatcher) -> GenerateSender:

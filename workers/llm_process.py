@@ -29,7 +29,7 @@ from topics.kafka import KafkaProducer
 from topics.kafka_reader import KafkaReader
 from topics.opener import Opener
 from topics.partitions import LeasedConsumer
-from topics.steering import dispatch
+from topics.steering import dispatch, namespaces
 from topics.steering.dispatch import Dispatcher
 from topics.steering.policy import parse_policy
 from workers.artifact_cache import ArtifactCache
@@ -57,6 +57,7 @@ class LlmProcess:
         self._manifest = find(settings, options.model)
         self._clock = SystemClock()
         self._metrics = Metrics()
+        self._space = namespaces.of_model(self._manifest, Path(settings.model_dir))
         self._engine = catalog.build(options, self._manifest, Path(settings.model_dir))
         self._slots = options.slots
         self._redis = redis_client.connect(settings.redis)
@@ -87,7 +88,7 @@ class LlmProcess:
             parts.push_async_callback(consumer.close)
             await consumer.start()
             presence = Presence(
-                self._index, self._manifest, consumer.me, self._engine, self._queue, self._metrics, self._clock
+                self._index, self._space, consumer.me, self._engine, self._queue, self._metrics, self._clock
             )
             parts.push_async_callback(presence.close)
             self._phase = ""
@@ -118,7 +119,7 @@ class LlmProcess:
                 if self._settings.handoff_after_s:
                     policy = parse_policy(self._settings.steering)
                     dispatcher = dispatch.by_index(
-                        self._manifest, self._index, policy, self._producer, self._metrics, self._clock
+                        self._manifest, self._space, self._index, policy, self._producer, self._metrics, self._clock
                     )
                     beside.append(group.create_task(dispatcher.run()))
                     beside.append(group.create_task(self._handoff(consumer, dispatcher).run()))

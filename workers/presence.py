@@ -9,9 +9,8 @@ from infra.metrics import Metrics
 from infra.ports import Incarnation
 from infra.prefix_index import PrefixIndex
 from infra.repeated import regularly
-from schemas.manifest import Manifest
 from schemas.steering import WorkerView
-from topics.steering import namespaces
+from topics.steering.namespaces import KeySpace
 from workers.block_map import BlockMap
 from workers.engine import Engine
 from workers.feed import Feed
@@ -33,7 +32,7 @@ class Presence:
     def __init__(
         self,
         index: PrefixIndex,
-        manifest: Manifest,
+        space: KeySpace,
         me: Incarnation,
         engine: Engine,
         queue: JobQueue,
@@ -44,10 +43,10 @@ class Presence:
         self._me = me
         self._engine = engine
         self._queue = queue
-        self._block_tokens = namespaces.block_tokens(manifest)
-        blocks = BlockMap(self._block_tokens, namespaces.plain(manifest))
-        self._feed = Feed(index, manifest.id, me, self._view(), blocks, metrics, clock)
-        metrics.watch_feed_by(manifest.id, lambda: self._feed.lag_s, lambda: blocks.orphans)
+        self._block_tokens = space.block_tokens
+        blocks = BlockMap(space.block_tokens, space.plain)
+        self._feed = Feed(index, space.model, me, self._view(), blocks, metrics, clock)
+        metrics.watch_feed_by(space.model, lambda: self._feed.lag_s, lambda: blocks.orphans)
         self.reservations = Reservations(me.worker, index.release, metrics)
 
     async def run(self) -> None:

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from schemas.jobs import GenerateJob, Head, Sampling
@@ -25,18 +26,30 @@ from workers.engines.stub import StubEngine
 MODEL, TOKENS, STEP_S = "smollm2-135m", 16, 0.002
 CONCURRENCIES = (1, 16, 64)
 SENTENCE = "The quick brown fox jumps over the lazy dog near the river bank. "  # 14 tokens
-SHARED, NEW = 28, 5  # sentences of the system prompt, which all requests share, and of the question, which is new
+QUESTION = 5  # sentences
 
 
-def body(stream: bool, fresh: bool, number: int) -> dict[str, object]:
-    """A 500-token prompt: a system prompt that the others have too and a new question; `fresh`: all of it is new.
+class Prompt(msgspec.Struct, frozen=True):
+    """A system prompt of so many sentences and a question, which is always new; `fresh`: the system prompt is, too.
 
     The gateway remembers the token ids of messages it has seen, so what is new is what costs.
     """
+
+    name: str
+    system: int
+    fresh: bool = False
+
+
+SHARED = Prompt("shared system prompt, new question", 28)  # 500 tokens
+FRESH = Prompt("all new", 28, fresh=True)
+LONG = Prompt("long shared system prompt, new question", 130)  # 1,900 tokens, nearly all that the model reads
+
+
+def body(stream: bool, prompt: Prompt, number: int) -> dict[str, object]:
     mark = f"{number} {time.perf_counter_ns()} "
     messages = [
-        {"role": "system", "content": (mark if fresh else "") + SENTENCE * SHARED},
-        {"role": "user", "content": mark + SENTENCE * NEW},
+        {"role": "system", "content": (mark if prompt.fresh else "") + SENTENCE * prompt.system},
+        {"role": "user", "content": mark + SENTENCE * QUESTION},
     ]
     return {"model": MODEL, "messages": messages, "max_tokens": TOKENS, "ignore_eos": True, "stream": stream}
 
@@ -92,18 +105,18 @@ def added(run: Run, base: list[Sample], stream: bool) -> dict[str, float]:
 
 
 async def measure(
-    stack: Stack, stream: bool, concurrency: int, seconds: float, fresh: bool = False
+    stack: Stack, stream: bool, concurrency: int, seconds: float, prompt: Prompt = SHARED
 ) -> dict[str, object]:
     port = int(stack.url.rsplit(":", 1)[1])
-    await closed_loop(port, partial(body, stream, fresh), concurrency, 2.0)  # warm-up
+    await closed_loop(port, partial(body, stream, prompt), concurrency, 2.0)  # warm-up
     gateway, worker = Meter(stack.pid("gateway")), Meter(stack.pid("llm-0"))
-    run = await closed_loop(port, partial(body, stream, fresh), concurrency, seconds)
+    run = await closed_loop(port, partial(body, stream, prompt), concurrency, seconds)
     gateway_s, worker_s = gateway.spent_s(), worker.spent_s()
     answers = max(1, len(run.samples))
     base = await direct(concurrency, min(seconds, 3.0))
     return {
         "stream": stream,
-        "prompt": "all new" if fresh else "shared system prompt, new question",
+        "prompt": prompt.name,
         "concurrency": concurrency,
         "answers_per_s": round(run.per_s, 1),
         "errors": len(run.errors),
@@ -118,8 +131,8 @@ async def bench(stack: Stack, seconds: float) -> dict[str, object]:
     rows = [
         await measure(stack, stream, concurrency, seconds) for stream in (False, True) for concurrency in CONCURRENCIES
     ]
-    fresh = await measure(stack, False, CONCURRENCIES[-1], seconds, fresh=True)
-    for row in (*rows, fresh):
+    fresh, long = [await measure(stack, False, CONCURRENCIES[-1], seconds, prompt) for prompt in (FRESH, LONG)]
+    for row in (*rows, fresh, long):
         print(json.dumps(row), flush=True)
     whole, streamed = rows[: len(CONCURRENCIES)], rows[len(CONCURRENCIES) :]
     return {
@@ -128,10 +141,11 @@ async def bench(stack: Stack, seconds: float) -> dict[str, object]:
         "added_first_p50_ms": {str(row["concurrency"]): row["added"]["first_p50_ms"] for row in streamed},  # type: ignore[index]
         "gateway_cpu_ms_whole": whole[-1]["gateway_cpu_ms"],
         "gateway_cpu_ms_whole_all_new": fresh["gateway_cpu_ms"],
+        "gateway_cpu_ms_whole_long": long["gateway_cpu_ms"],
         "gateway_cpu_ms_streamed": streamed[-1]["gateway_cpu_ms"],
         "answers_per_s": whole[-1]["answers_per_s"],
         "streamed_per_s": streamed[-1]["answers_per_s"],
-        "rows": [*rows, fresh],
+        "rows": [*rows, fresh, long],
     }
 
 

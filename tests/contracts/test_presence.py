@@ -19,6 +19,7 @@ from schemas.steering import Ask, WorkerView
 from tests.waiting import until
 from topics.steering import namespaces
 from topics.steering.blocks import begin, extend
+from topics.steering.namespaces import KeySpace
 from topics.steering.speed import Speed
 from workers import presence as module
 from workers.engine import CacheBatch, CacheShape, Load, Stored
@@ -43,6 +44,10 @@ class Engine(StubEngine):
 
     async def cache_events(self) -> AsyncGenerator[CacheBatch]:
         yield CacheBatch([Stored(range(6), None, TOKENS, 16)])
+
+
+def space_of(manifest: Manifest) -> KeySpace:
+    return namespaces.key_space(manifest, "template")
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ def be_there(index: PrefixIndex, redis: Redis, manifest: Manifest, monkeypatch: 
     @asynccontextmanager
     async def there(me: Incarnation, engine: StubEngine) -> AsyncIterator[Presence]:
         await redis.set(keys.alive(manifest.id, me.worker), me.epoch)
-        presence = Presence(index, manifest, me, engine, JobQueue(), Metrics(), SystemClock())
+        presence = Presence(index, space_of(manifest), me, engine, JobQueue(), Metrics(), SystemClock())
         task = asyncio.create_task(presence.run())
         yield presence
         task.cancel()
@@ -83,7 +88,8 @@ BeThere = Callable[[Incarnation, StubEngine], "asynccontextmanager[Presence]"]
 
 
 async def views(index: PrefixIndex, manifest: Manifest, *workers: Incarnation) -> list[WorkerView]:
-    asked = extend(begin(namespaces.plain(manifest)), TOKENS, namespaces.block_tokens(manifest)).keys
+    space = space_of(manifest)
+    asked = extend(begin(space.plain), TOKENS, space.block_tokens).keys
     return (await index.look(asked, workers)).views
 
 

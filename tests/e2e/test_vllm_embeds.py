@@ -39,6 +39,7 @@ from schemas.signals import Beat
 from tests import models
 from tests.waiting import until
 from topics import safetensors
+from topics.steering import namespaces
 from topics.steering.placer import IndexPlacer
 from topics.steering.policy import parse_policy
 from topics.steering.releases import Releases
@@ -97,9 +98,11 @@ class World:
             self.table: Matrix = weights.get_tensor("model.embed_tokens.weight").astype(np.float32)
         self._redis = redis
         index = PrefixIndex(redis, manifest.id)
-        self._presence = Presence(index, manifest, ME, engine, JobQueue(), self.metrics, clock)
+        space = namespaces.key_space(manifest, files.chat_template)
+        self._presence = Presence(index, space, ME, engine, JobQueue(), self.metrics, clock)
         steerer = Steerer(index, parse_policy("affinity"), random.Random(1))
-        self._placer = IndexPlacer(manifest, steerer, Releases(index.release, clock), self.metrics, clock)
+        releases = Releases(index.release, clock)
+        self._placer = IndexPlacer(space, manifest.partitions, steerer, releases, self.metrics, clock)
 
     async def live(self) -> None:
         await self._redis.set(keys.alive(self.manifest.id, ME.worker), ME.epoch)

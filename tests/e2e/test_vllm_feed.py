@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from infra import keys
+from infra import keys, model_files
 from infra.clock import SystemClock
 from infra.metrics import Metrics
 from infra.ports import Incarnation
@@ -59,28 +59,33 @@ def small() -> Manifest:
 class World:
     """One worker's engine, its presence in the index, and what a gateway sees of it."""
 
-    def __init__(self, engine: VllmEngine, redis: Redis, manifest: Manifest) -> None:
+    def __init__(self, engine: VllmEngine, redis: Redis, manifest: Manifest, path: Path) -> None:
         self.engine = engine
         self.manifest = manifest
         self.metrics = Metrics()
         self._redis = redis
+        self._space = space = namespaces.key_space(manifest, model_files.chat_template(path))
         self._index = PrefixIndex(redis, manifest.id)
-        self._presence = Presence(self._index, manifest, ME, engine, JobQueue(), self.metrics, SystemClock())
+        self._presence = Presence(self._index, space, ME, engine, JobQueue(), self.metrics, SystemClock())
 
     async def live(self) -> None:
         await self._redis.set(keys.alive(self.manifest.id, ME.worker), ME.epoch)
         await self._presence.run()
 
-    async def ask(self, prompt: list[int]) -> End:
-        head = Head(uuid4().hex, self.manifest.id, deadline_at=2e9, created_at=0.0, reply_to="")
-        job = GenerateJob(head, prompt, Sampling(max_tokens=2, temperature=0.0))
+    def job(self, prompt: list[int], tenant: str = "") -> GenerateJob:
+        head = Head(uuid4().hex, self.manifest.id, deadline_at=2e9, created_at=0.0, reply_to="", tenant=tenant)
+        return GenerateJob(head, prompt, Sampling(max_tokens=2, temperature=0.0))
+
+    async def ask(self, prompt: list[int], tenant: str = "") -> End:
+        job = self.job(prompt, tenant)
         async with aclosing(self.engine.run(job)) as steps:
             *_, last = [step async for step in steps]
         assert isinstance(last, End)
         return last
 
-    def keys(self, prompt: list[int]) -> list[bytes]:
-        return extend(begin(namespaces.plain(self.manifest)), prompt, namespaces.block_tokens(self.manifest)).keys
+    def keys(self, prompt: list[int], tenant: str = "") -> list[bytes]:
+        root = begin(namespaces.of(self._space.plain, self.job(prompt, tenant)))
+        return extend(root, prompt, self._space.block_tokens).keys
 
     async def view(self, prompt: list[int]) -> WorkerView | None:
         views = (await self._index.look(self.keys(prompt), [ME])).views
@@ -101,7 +106,7 @@ async def world(model_dir: Path, redis_url: str) -> AsyncIterator[World]:
     manifest, redis = small(), connect(redis_url)
     engine = VllmEngine(manifest, model_dir / models.MODEL)
     await engine.start(lambda phase: None)
-    one = World(engine, redis, manifest)
+    one = World(engine, redis, manifest, model_dir / models.MODEL)
     living = asyncio.create_task(one.live())
     yield one
     living.cancel()
@@ -122,6 +127,17 @@ async def test_after_one_request_exactly_the_full_blocks_of_its_prompt_are_found
     assert (await world.ask(prompt(0))).cached_tokens == 9 * BLOCK
     half = prompt(0)[: 5 * BLOCK] + prompt(1)
     assert await world.matches(half, 5)
+
+
+async def test_what_a_tenant_has_asked_is_cached_and_indexed_for_that_tenant_only(world: World) -> None:
+    assert (await world.ask(prompt(0), "acme")).cached_tokens == 0
+
+    async def indexed() -> bool:
+        return set(world.keys(prompt(0), "acme")) < await world.held()
+
+    await until(indexed)
+    assert (await world.ask(prompt(0), "acme")).cached_tokens == 9 * BLOCK
+    assert (await world.ask(prompt(0), "other")).cached_tokens == 0
 
 
 async def test_the_speed_is_learned_from_real_requests(world: World) -> None:

@@ -149,7 +149,7 @@ async def test_the_documentation_describes_every_route_and_every_field(gateway: 
     async with gateway.http() as client:
         spec = (await client.get("/openapi.json")).json()
     assert spec == openapi.document()
-    litestar: Any = gateway.app._app  # type: ignore[attr-defined]  # what RequestIds wraps
+    litestar: Any = gateway.app._app._framework  # type: ignore[attr-defined]  # what RequestIds and Front wrap
     served = {
         (route.path_format, method.lower())
         for route in litestar.routes

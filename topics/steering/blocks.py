@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 KEY_BYTES = 8
-_STATE_BYTES = 16
+STATE_BYTES = 16
 
 Touch = tuple[int, str]  # where an item begins, counted from the start of the block; the digest of its content
 
@@ -62,7 +62,16 @@ def key(state: bytes) -> bytes:
 
 def begin(namespace: Namespace) -> Chain:
     """The empty prompt."""
-    return Chain(blake2b(msgspec.json.encode(namespace), digest_size=_STATE_BYTES).digest())
+    return Chain(blake2b(msgspec.json.encode(namespace), digest_size=STATE_BYTES).digest())
+
+
+def touches(media: Sequence[Media], block_tokens: int) -> dict[int, list[Touch]]:
+    """By block, every item that lies in it."""
+    touching: dict[int, list[Touch]] = {}
+    for item in media:
+        for block in range(item.offset // block_tokens, (item.offset + item.length - 1) // block_tokens + 1):
+            touching.setdefault(block, []).append((item.offset - block * block_tokens, item.digest))
+    return touching
 
 
 def extend(chain: Chain, token_ids: Sequence[int], block_tokens: int, media: Sequence[Media] = ()) -> Chain:
@@ -72,26 +81,29 @@ def extend(chain: Chain, token_ids: Sequence[int], block_tokens: int, media: Seq
     take a few milliseconds: call it in a thread for prompts that long.
     """
     done = len(chain.states)
-    touching: dict[int, list[Touch]] = {}
-    for item in media:
-        for block in range(item.offset // block_tokens, (item.offset + item.length - 1) // block_tokens + 1):
-            touching.setdefault(block - done, []).append((item.offset - block * block_tokens, item.digest))
+    touching = {block - done: items for block, items in touches(media, block_tokens).items()}
     return append(chain, token_ids[done * block_tokens :], block_tokens, touching)
 
 
 def append(chain: Chain, token_ids: Sequence[int], block_tokens: int, touching: Mapping[int, Sequence[Touch]]) -> Chain:
-    """Go on with these tokens only. `touching`: by block, every item that lies in it, and where it begins.
+    """Go on with these tokens only. `touching`: by block, every item that lies in it, and where it begins."""
+    packed = memoryview(array("I", token_ids)).cast("B")
+    return Chain(chain.root, (*chain.states, *states_after(chain.state, packed, 4 * block_tokens, touching)))
+
+
+def states_after(
+    state: bytes, packed: memoryview, block_bytes: int, touching: Mapping[int, Sequence[Touch]]
+) -> list[bytes]:
+    """The state after each full block of these tokens (four bytes each).
 
     Placeholder ids are the same for all pictures; the digest is what tells them apart.
     """
-    size = 4 * block_tokens
-    packed = memoryview(array("I", token_ids)).cast("B")
-    state, states = chain.state, list(chain.states)
-    for number, start in enumerate(range(0, len(packed) - size + 1, size)):
-        one = blake2b(state, digest_size=_STATE_BYTES)
-        one.update(packed[start : start + size])
+    states = []
+    for number, start in enumerate(range(0, len(packed) - block_bytes + 1, block_bytes)):
+        one = blake2b(state, digest_size=STATE_BYTES)
+        one.update(packed[start : start + block_bytes])
         if items := touching.get(number):
             one.update(msgspec.json.encode(items))
         state = one.digest()
         states.append(state)
-    return Chain(chain.root, tuple(states))
+    return states

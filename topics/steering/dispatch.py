@@ -12,6 +12,7 @@ from schemas.manifest import Manifest
 from topics import names
 from topics.bus import Producer
 from topics.headers import Headers
+from topics.steering.namespaces import KeySpace
 from topics.steering.placer import IndexPlacer, Placed, Placer
 from topics.steering.policy import Policy
 from topics.steering.releases import Releases
@@ -72,9 +73,16 @@ class Dispatcher:
 
 
 def by_index(
-    llm: Manifest, index: PrefixIndex, policy: Policy, producer: Producer, metrics: Metrics, clock: Clock
+    llm: Manifest,
+    space: KeySpace,
+    index: PrefixIndex,
+    policy: Policy,
+    producer: Producer,
+    metrics: Metrics,
+    clock: Clock,
 ) -> Dispatcher:
     """Steered by the prefix index of that model. Raises UnknownPolicy."""
     releases = Releases(index.release, clock)
     steerer = Steerer(index, policy, random.Random())
-    return Dispatcher(llm.id, IndexPlacer(llm, steerer, releases, metrics, clock), producer, releases)
+    placer = IndexPlacer(space, llm.partitions, steerer, releases, metrics, clock)
+    return Dispatcher(llm.id, placer, producer, releases)

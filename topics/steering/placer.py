@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -13,11 +13,12 @@ from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Incarnation, PoolView
 from schemas.jobs import GenerateJob, Placement
-from schemas.manifest import Manifest
 from schemas.steering import Ask, Choice, Decision
 from topics import steer
 from topics.steering import namespaces
-from topics.steering.blocks import begin, extend
+from topics.steering.blocks import begin
+from topics.steering.chains import Chains
+from topics.steering.namespaces import KeySpace
 from topics.steering.releases import Releases
 from topics.steering.steerer import Steerer
 
@@ -98,33 +99,36 @@ class IndexPlacer:
     """With the prefix index; where it cannot say, the least-loaded worker gets the job, and the reason says so."""
 
     def __init__(
-        self, manifest: Manifest, steerer: Steerer, releases: Releases, metrics: Metrics, clock: Clock
+        self, space: KeySpace, partitions: int, steerer: Steerer, releases: Releases, metrics: Metrics, clock: Clock
     ) -> None:
-        self._model = manifest.id
-        self._namespace = namespaces.plain(manifest)
-        self._block_tokens = namespaces.block_tokens(manifest)
+        self._space = space
+        self._chains = Chains(space.block_tokens)
         self._steerer = steerer
         self._releases = releases
         self._metrics = metrics
-        self._fallback = LeastLoadedPlacer(manifest.partitions)
+        self._fallback = LeastLoadedPlacer(partitions)
         self._clock = clock
         self._expected_tokens = FIRST_GUESS_TOKENS
         self._turns = itertools.count()
+        self._pool = _Pool.seen(PoolView({}, {}))
 
     def answered(self, completion_tokens: int) -> None:
         self._expected_tokens += AVERAGE_SHARE * (completion_tokens - self._expected_tokens)
 
     async def place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str = "") -> Placed:
         placed = await self._place(job, view, sent, session)
-        self._metrics.steered(self._model, placed.choice.reason)
+        self._metrics.steered(self._space.model, placed.choice.reason)
         return placed
 
     async def _place(self, job: GenerateJob, view: PoolView, sent: Mapping[str, int], session: str) -> Placed:
         hops = _hops(job)
         ticket = f"{job.head.request_id}#{hops}" if hops else job.head.request_id
+        if self._pool.view is not view:
+            self._pool = _Pool.seen(view)
+        pool = self._pool
         try:
             async with asyncio.timeout(DECIDE_WITHIN_S):
-                choice = await self._decide(ticket, job, living(view), session)
+                choice = await self._decide(ticket, job, pool.living, session)
         except (PortFault, TimeoutError) as error:
             log.warning("steering cannot decide on %s: %s", job.head.request_id, error or "no answer in time")
             self._releases.give_back(ticket)  # it may have been decided all the same, or still be
@@ -135,23 +139,23 @@ class IndexPlacer:
         if choice is None:
             return await self._fallback.place(job, view, sent)
         worker = choice.worker.rpartition(":")[0]
-        owned = sorted(number for number, owner in view.owners.items() if str(owner) == choice.worker)
-        placement = Placement(ticket, worker, choice.matched_blocks * self._block_tokens, choice.reason, hops)
+        owned = pool.partitions[choice.worker]
+        placement = Placement(ticket, worker, choice.matched_blocks * self._space.block_tokens, choice.reason, hops)
         placed = msgspec.structs.replace(job, placement=placement)
         return Placed(placed, owned[next(self._turns) % len(owned)], worker, choice, hops)
 
     async def _decide(self, ticket: str, job: GenerateJob, workers: list[Incarnation], session: str) -> Choice | None:
         keys = await self._keys(job)
-        ask = Ask(len(job.prompt_ids), len(keys), self._block_tokens, self._expected_tokens, session)
+        ask = Ask(len(job.prompt_ids), len(keys), self._space.block_tokens, self._expected_tokens, session)
         ttl_s = job.head.deadline_at - self._clock.now() + GRACE_S
         return await self._steerer.place(ticket, ask, keys, workers, ttl_s)
 
     async def _keys(self, job: GenerateJob) -> list[bytes]:
-        root = begin(namespaces.of(self._namespace, job))
+        root = begin(namespaces.of(self._space.plain, job))
         media = namespaces.media(job)
         if len(job.prompt_ids) <= INLINE_TOKENS:
-            return extend(root, job.prompt_ids, self._block_tokens, media).keys
-        chain = await asyncio.to_thread(extend, root, job.prompt_ids, self._block_tokens, media)
+            return self._chains.of(root, job.prompt_ids, media).keys
+        chain = await asyncio.to_thread(self._chains.of, root, job.prompt_ids, media)
         return chain.keys
 
 
@@ -159,6 +163,21 @@ def _hops(job: GenerateJob) -> int:
     """How often it will have been given back. What is placed without a reservation remembers it in what it tells."""
     earlier = job.placement or job.decision
     return earlier.hops + 1 if earlier else 0
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    """What every decision asks of one view; views change a few times a second, decisions are made by the thousand."""
+
+    view: PoolView
+    living: list[Incarnation]
+    partitions: dict[str, list[int]]  # of each owner, in order
+
+    @classmethod
+    def seen(cls, view: PoolView) -> Self:
+        partitions: dict[str, list[int]] = {}
+        for number, owner in sorted(view.owners.items()):
+            partitions.setdefault(str(owner), []).append(number)
+        return cls(view, living(view), partitions)
 
 
 def living(view: PoolView) -> list[Incarnation]:

@@ -22,8 +22,9 @@ def build(options: WorkerOptions, manifest: Manifest, model_dir: Path) -> Engine
             from workers.engines.sim import SimEngine
             from workers.engines.sim_parts import SimParams
 
-            params = SimParams(block_tokens=namespaces.block_tokens(manifest))
-            return SimEngine(params, namespaces.plain(manifest), options.speedup)
+            space = namespaces.of_model(manifest, model_dir)
+            params = SimParams(block_tokens=space.block_tokens)
+            return SimEngine(params, space.plain, options.speedup)
         case "vllm":
             from workers.engines.vllm import VllmEngine
 

@@ -53,7 +53,7 @@ class VllmEngine:
         tokenizer = Tokenizer.from_file(str(self._files.tokenizer_json))
         self._token_bytes = TokenBytes(tokenizer)
         self._placeholders = vllm_settings.placeholders(manifest, tokenizer)
-        self._salt = namespaces.cache_salt(namespaces.with_embeds(namespaces.plain(manifest)))
+        self._namespace = namespaces.plain(manifest, self._files.chat_template)
         self._items = ItemMemory()
         self.embeds: EmbedsShape | None = None
         self._gpu = False
@@ -78,7 +78,10 @@ class VllmEngine:
         vllm_sampling.check_outputs(job.outputs, self._token_bytes.special)
         params = await self._params(job)
         translator = Translator(job, self._token_bytes)
-        prompt = await self._mixed(job, rows) if job.embeds else backend.tokens_input(job.prompt_ids)
+        if job.embeds:
+            prompt = await self._mixed(job, rows)
+        else:
+            prompt = backend.tokens_input(job.prompt_ids, cache_salt=namespaces.salt_of(self._namespace, job))
         rows = ()  # the answer takes long, and does not need them
         outputs = live.llm.generate(prompt, params, job.head.request_id, priority=job.head.priority)
         try:
@@ -167,7 +170,8 @@ class VllmEngine:
             raise Unrunnable("the model takes no embeddings of this width", "messages")
         if len(rows) != len(job.embeds):
             raise ValueError(f"{len(rows)} of {len(job.embeds)} items have rows")
-        prompt, blocks = await asyncio.to_thread(backend.mixed_prompt, live, job, rows, self._salt)
+        salt = namespaces.cache_salt(namespaces.of(self._namespace, job))
+        prompt, blocks = await asyncio.to_thread(backend.mixed_prompt, live, job, rows, salt)
         for digest, items in blocks:
             self._items.remember(digest, items)
         return prompt

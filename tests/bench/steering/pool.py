@@ -13,7 +13,7 @@ import msgspec
 
 from cli.local import broker, ports, probes, s3, valkey
 from cli.local.process import Child, Part, running, wait_ready
-from infra import manifests
+from infra import manifests, model_paths
 from infra.settings import Secret, Settings, variable
 from schemas.manifest import Manifest
 from tests.bench.steering.traffic import BLOCK
@@ -54,6 +54,10 @@ class World(msgspec.Struct, frozen=True):
         path = Path(self.settings.manifest_dir) / f"{model}.toml"
         path.write_text(MANIFEST.format(model=model, partitions=partitions, block=BLOCK))
         manifest = manifests.read(path)
+        # No model runs, but the chat template is a part of what keys are made with.
+        files = model_paths.of_llm(manifest, Path(self.settings.model_dir))
+        files.mkdir(parents=True, exist_ok=True)
+        (files / "tokenizer_config.json").write_text("{}")
         await admin.create(self.settings, [manifest])
         return manifest
 
@@ -80,6 +84,7 @@ def services(folder: Path, wish: str) -> Iterator[World]:
         s3_access_key=Secret(ACCESS_KEY),
         s3_secret_key=Secret(SECRET_KEY),
         manifest_dir=str(described),
+        model_dir=str(folder / "models"),
     )
     with ExitStack() as stack:
         pids = {part.name: stack.enter_context(running(part)).pid for part in parts}
@@ -136,6 +141,7 @@ class Workers:
             "s3_access_key": settings.s3_access_key.value,
             "s3_secret_key": settings.s3_secret_key.value,
             "manifest_dir": settings.manifest_dir,
+            "model_dir": settings.model_dir,
             "worker": name,
             "metrics_port": str(port),
             "drain_s": str(DRAIN_S),

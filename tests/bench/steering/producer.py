@@ -26,6 +26,7 @@ from tests.bench.steering.traffic import Turn
 from tests.waiting import until
 from topics import names
 from topics.kafka import KafkaProducer
+from topics.steering import namespaces
 from topics.steering.placer import IndexPlacer, living
 from topics.steering.policy import Policy
 from topics.steering.releases import Releases
@@ -67,9 +68,9 @@ class Producer:
         self._leases = RedisLeases(self._redis, manifest.id)
         self._index = PrefixIndex(self._redis, manifest.id)
         steerer = Steerer(self._index, policy, random.Random(seed))
-        self._placer = IndexPlacer(
-            manifest, steerer, Releases(self._index.release, self._clock), Metrics(), self._clock
-        )
+        space = namespaces.key_space(manifest, "")  # the benchmark's models have no template
+        releases = Releases(self._index.release, self._clock)
+        self._placer = IndexPlacer(space, manifest.partitions, steerer, releases, Metrics(), self._clock)
         self._prompts = Prompts()
         self._sent: Counter[str] = Counter()
         self._number = 0

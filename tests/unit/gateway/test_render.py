@@ -178,7 +178,10 @@ async def test_a_template_that_refuses_is_a_400_in_its_words(template: str, word
     assert (raised.value.fault.status, raised.value.param) == (400, "messages")
 
 
-async def test_a_long_prompt_is_made_in_a_thread_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "content"), [(1, "the quick brown fox " * 500), (500, "the")])
+async def test_a_long_prompt_is_made_in_a_thread_and_is_the_same(
+    count: int, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours = renderer(CHATML)
     threads = []
     encode = TINY.encode
@@ -188,9 +191,10 @@ async def test_a_long_prompt_is_made_in_a_thread_and_is_the_same(monkeypatch: py
         return encode(*args)
 
     monkeypatch.setattr(TINY, "encode", watched)
-    chat = messages_of([{"role": "user", "content": "the quick brown fox " * 500}])
+    chat = messages_of([{"role": "user", "content": content}] * count)
     in_thread = await ours.render(chat, 10_000)
     monkeypatch.setattr(render, "THREAD_FROM_CHARS", 1_000_000)
+    monkeypatch.setattr(render, "THREAD_FROM_MESSAGES", 1_000_000)
     assert await ours.render(chat, 10_000) == in_thread
     assert threads == [False, True]
 

@@ -15,13 +15,14 @@ from schemas.signals import Beat
 from schemas.steering import Ask, Choice
 from tests.dispatching import Released
 from tests.waiting import until
-from topics.steering import placer
+from topics.steering import namespaces, placer
 from topics.steering.dispatch import Dispatcher
 from topics.steering.placer import IndexPlacer
 from topics.steering.releases import AGAIN_AFTER_S, Releases
 from topics.steering.steerer import Steerer
 
 MANIFEST = Manifest("m", Source("hf", repo="o/m", revision="r"), Limits(context_tokens=2048))
+SPACE = namespaces.key_space(MANIFEST, "template")
 VIEW = PoolView({0: Incarnation("w", 1)}, {"w": Beat("w", 1, at=0.0)})
 JOB = GenerateJob(Head("r", "m", deadline_at=2e9, created_at=0.0, reply_to="gw"), [1, 2], Sampling(max_tokens=1))
 
@@ -58,7 +59,7 @@ class Desk:
         self.clock, self.released = ManualClock(), Released()
         self.decider, self.bus = Decider(), Bus()
         self.releases = Releases(self.released, self.clock)
-        steered = IndexPlacer(MANIFEST, self.decider, self.releases, Metrics(), self.clock)
+        steered = IndexPlacer(SPACE, 12, self.decider, self.releases, Metrics(), self.clock)
         self.dispatcher = Dispatcher("m", steered, self.bus, self.releases)  # type: ignore[arg-type]  # sends only
 
     async def gives_back(self, *tickets: str) -> None:

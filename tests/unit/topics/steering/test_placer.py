@@ -23,6 +23,7 @@ from topics.steering.steerer import Steerer
 
 MANIFEST = Manifest("m", Source("hf", repo="o/m", revision="r"), Limits(context_tokens=2048))
 SIZE = namespaces.block_tokens(MANIFEST)
+SPACE = namespaces.key_space(MANIFEST, "template")
 VIEW = PoolView({0: Incarnation("w", 1)}, {"w": Beat("w", 1, at=0.0)})
 CLOCK = SystemClock()
 PROMPT = list(range(4 * SIZE))
@@ -58,7 +59,7 @@ async def keys_of(one: GenerateJob) -> list[bytes]:
 
 
 async def test_tokens_alone_are_in_the_models_plain_namespace() -> None:
-    assert await keys_of(job()) == extend(begin(namespaces.plain(MANIFEST)), PROMPT, SIZE).keys
+    assert await keys_of(job()) == extend(begin(SPACE.plain), PROMPT, SIZE).keys
 
 
 @pytest.mark.parametrize("inline_tokens", [placer.INLINE_TOKENS, 1])
@@ -67,7 +68,7 @@ async def test_embeddings_enter_by_their_digests_in_order_of_their_places_in_a_n
 ) -> None:
     monkeypatch.setattr(placer, "INLINE_TOKENS", inline_tokens)
     cat, dog = Embeds(SIZE + 2, 5, "artifacts/a", "cat"), Embeds(SIZE + 9, 40, "artifacts/b", "dog")
-    root = begin(namespaces.with_embeds(namespaces.plain(MANIFEST)))
+    root = begin(namespaces.with_embeds(SPACE.plain))
     expected = extend(root, PROMPT, SIZE, [Media(SIZE + 2, 5, "cat"), Media(SIZE + 9, 40, "dog")]).keys
     assert await keys_of(job(dog, cat)) == await keys_of(job(cat, dog)) == expected
     assert expected[0] == extend(root, PROMPT, SIZE).keys[0] != (await keys_of(job()))[0]
@@ -76,7 +77,8 @@ async def test_embeddings_enter_by_their_digests_in_order_of_their_places_in_a_n
 
 
 def placing(decider: Decider, metrics: Metrics | None = None, releases: Releases | None = None) -> IndexPlacer:
-    return IndexPlacer(MANIFEST, decider, releases or Releases(Released(), CLOCK), metrics or Metrics(), CLOCK)
+    releases = releases or Releases(Released(), CLOCK)
+    return IndexPlacer(SPACE, 12, decider, releases, metrics or Metrics(), CLOCK)
 
 
 async def test_of_a_decision_the_nearest_alternatives_are_told_cheapest_first() -> None:
