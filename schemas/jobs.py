@@ -12,6 +12,7 @@ from msgspec import Meta
 from schemas.media import Embeds, ImageOptions, Output, Room, Slot, SpeechOptions
 from schemas.ranges import (
     Count,
+    Logprobs,
     Name,
     OptionalName,
     OptionalPartName,
@@ -66,9 +67,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     frequency_penalty: Weight = 0.0  # for each time that the answer has it
     repetition_penalty: Annotated[float, Meta(gt=0, le=1e6)] = 1.0  # factor, for tokens of prompt and answer; 1 = none
     logit_bias: dict[TokenId, Weight] = {}  # token id -> what is added to its logit
-    logprobs: Annotated[int, Meta(ge=0, le=1_024)] | None = (
-        None  # None = none; 0 = of the chosen token only; k = and the k likeliest
-    )
+    logprobs: Logprobs | None = None  # None = none; 0 = of the chosen token only; k = and the k likeliest
     constraint: JsonObject | JsonSchema | None = None  # what the answer must be; None = anything
     min_tokens: Count = 0  # no end before so many
     ignore_eos: bool = False  # go on past the model's own end

@@ -23,6 +23,7 @@ UnixSeconds = Annotated[float, Meta(ge=0, le=32_503_680_000)]  # the year 3000
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 OptionalTokenId = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Logprobs = Annotated[int, Meta(ge=0, le=1_024)]  # a list as long as this, with every token
 Bytes = Annotated[int, Meta(ge=0, le=2**53)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Weight = Annotated[float, Meta(ge=-1e6, le=1e6)]  # penalties, biases, costs: finite
