@@ -25,6 +25,7 @@ from infra.clock import Clock
 from infra.faults import PortFault
 from infra.metrics import Metrics
 from infra.ports import Follower, Results, Subscription
+from infra.tasks import watched
 from schemas.errors import TriptychError
 from schemas.events import Cancelled, Failed, Finished
 from schemas.jobs import Head
@@ -119,7 +120,7 @@ class Desk:
         """
         interrupt = Interrupt(exchange.caller.timeout_s)
         with self._open.entered(interrupt), self._media_pools.guarding(exchange.needs, interrupt):
-            watcher = asyncio.create_task(watch(receive, interrupt))
+            watcher = watched(watch(receive, interrupt), "watch for the client's leaving")
             try:
                 await exchange.run(interrupt)
             finally:

@@ -21,11 +21,23 @@ async def first_failure(tasks: Collection[asyncio.Task[Any]]) -> None:
                 task.result()
 
 
+def watched(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A task that may end when it has done its work: should it fail, the log has why."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_tell_failure)
+    return task
+
+
 def owned(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """A task for as long as its owner lives, which cancels it at the end: should it end before, somebody is told."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_tell)
     return task
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has failed", task.get_name(), exc_info=error)
 
 
 def _tell(task: asyncio.Task[None]) -> None:

@@ -12,6 +12,7 @@ from zlib import crc32
 import msgspec
 
 from infra.clock import Clock, SystemClock
+from infra.tasks import watched
 from schemas.jobs import GenerateJob
 from topics.steering import namespaces
 from topics.steering.blocks import Namespace, begin, extend
@@ -121,7 +122,8 @@ class SimEngine:
         report(f"sim engine: a model of time and memory, {self._speedup:g} times as fast; nothing is computed")
         self._began_at = self._clock.monotonic()
         self._worker = SimWorker(self._params, self._changes, self)
-        self._driver = asyncio.create_task(self._drive())
+        self._driver = watched(self._drive(), "sim steps")
+        self._driver.add_done_callback(self._stopped)
 
     async def run(self, job: GenerateJob, rows: Row[Rows] = ()) -> AsyncGenerator[Step]:
         self._refuse(job)
@@ -166,6 +168,11 @@ class SimEngine:
         self._driver = self._worker = None
         for run in self._open:
             run.steps.put_nowait(None)
+
+    def _stopped(self, driver: asyncio.Task[None]) -> None:
+        """As in the stub engine."""
+        if not driver.cancelled() and driver is self._driver:
+            self.die()
 
     async def restart(self, report: Callable[[str], None]) -> None:
         await self.close()

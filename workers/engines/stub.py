@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 
 from infra.clock import Clock, SystemClock
+from infra.tasks import watched
 from schemas.events import Alternative, TokenLogprob
 from schemas.jobs import GenerateJob
 from workers.engine import CacheBatch, CacheShape, Delta, EmbedsShape, End, EngineDied, Load, Rows, Step
@@ -63,7 +64,8 @@ class StubEngine:
 
     async def start(self, report: Callable[[str], None]) -> None:
         report("stub engine: no model is loaded")
-        self._stepper = asyncio.create_task(self._step_forever())
+        self._stepper = watched(self._step_forever(), "stub steps")
+        self._stepper.add_done_callback(self._stopped)
 
     async def run(self, job: GenerateJob, rows: Sequence[Rows] = ()) -> AsyncGenerator[Step]:
         if self._stepper is None:
@@ -102,6 +104,11 @@ class StubEngine:
         self._due.clear()
         for run in self._open:
             run.steps.put_nowait(None)
+
+    def _stopped(self, stepper: asyncio.Task[None]) -> None:
+        """A fault of the steps is the death of the engine: whoever waits for one must hear of it."""
+        if not stepper.cancelled() and stepper is self._stepper:
+            self.die()
 
     async def restart(self, report: Callable[[str], None]) -> None:
         await self.close()

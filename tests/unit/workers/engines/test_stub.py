@@ -88,3 +88,16 @@ async def test_a_late_loop_does_not_slow_the_pace_down() -> None:
     await collect(engine, job(max_tokens=20))
     assert loop.time() - began < 0.01 * 20 + 0.15
     await engine.close()
+
+
+async def test_a_fault_of_its_own_steps_is_a_death_that_runs_hear_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await started()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(engine, "_advance", broken)
+    async with asyncio.timeout(5):
+        with pytest.raises(EngineDied):
+            await collect(engine, job())
+    await engine.close()
