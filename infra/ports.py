@@ -12,7 +12,10 @@ from schemas.signals import Beat, Signal
 
 
 class Incarnation(msgspec.Struct, frozen=True):
-    """One life of a worker: its name and how often that name has started. A higher epoch fences a lower one."""
+    """One life of a worker: its name, and a number higher than that of any life of the model that began before.
+
+    A higher epoch fences a lower one of the same name.
+    """
 
     worker: str
     epoch: int
