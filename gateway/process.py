@@ -164,7 +164,11 @@ class GatewayProcess:
 
     def _services(self) -> Mapping[str, Check]:
         bootstrap = self._settings.kafka
-        return {"bus": lambda: admin.ping(bootstrap), "redis": self._redis.ping, "store": self._blobs.ping}
+        return {"bus": lambda: admin.ping(bootstrap), "redis": self._ping_redis, "store": self._blobs.ping}
+
+    async def _ping_redis(self) -> None:
+        async with redis_client.answered():
+            await self._redis.ping()
 
     def _say_where(self) -> None:
         host, port = self._listener.getsockname()[:2]

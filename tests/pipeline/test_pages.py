@@ -43,7 +43,8 @@ async def test_an_unknown_model_is_not_found(gateway: Gateway) -> None:
         await client.models.retrieve("nobody")
 
 
-async def test_ready_says_what_is_not(gateway: Gateway) -> None:
+async def test_ready_says_what_is_not(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.health")
     async with gateway.http() as client:
         ready = await client.get("/readyz")
         assert ready.status_code == 200
@@ -62,13 +63,15 @@ async def test_ready_says_what_is_not(gateway: Gateway) -> None:
         "ready": False,
         "checks": {
             "bus": "ok",
-            "redis": "Unavailable: nobody there",
+            "redis": "does not answer",
             "store": "ok",
             f"model {MODEL}": "no LLM worker serves it",
         },
         "pools": dict.fromkeys(POOLS, "ok: 1 worker"),
         "degraded": [],
     }
+    told = [one.getMessage() for one in caplog.records if one.name == "gateway.health"]
+    assert told == ["readiness: redis does not answer: Unavailable: nobody there"]
 
 
 async def test_a_pool_without_workers_is_named_and_does_not_make_the_gateway_unready(gateway: Gateway) -> None:
