@@ -22,6 +22,7 @@ from topics.intake.uploads import Uploads
 
 EXPOSED_HEADERS = [
     "x-request-id",
+    "x-triptych-request-id",
     "openai-processing-ms",
     "retry-after",
     "x-triptych-worker",

@@ -19,6 +19,7 @@ from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels
 from gateway.needs import Needs
 from gateway.parts import Parts
+from gateway.request_ids import Ids
 from gateway.trail import Trailed, Trails
 from infra.clock import Clock
 from infra.faults import Unavailable
@@ -39,7 +40,7 @@ LAST_WORD_S = 3.0
 class Caller(msgspec.Struct, frozen=True):
     """What the HTTP request says beside its body."""
 
-    request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
+    ids: Ids
     timeout_s: float
     traceparent: str = ""
     tracestate: str = ""
@@ -47,7 +48,7 @@ class Caller(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> record_headers.Headers:
         """Of the records of its work: what all that comes of them bears, too."""
-        said = {"x-request-id": self.request_id, "traceparent": self.traceparent, "tracestate": self.tracestate}
+        said = {"x-request-id": self.ids.request_id, "traceparent": self.traceparent, "tracestate": self.tracestate}
         return record_headers.passed_on((name, value.encode()) for name, value in said.items())
 
 
@@ -79,7 +80,7 @@ class Timeouts(msgspec.Struct, frozen=True):
         headers = request.headers
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
         trace = headers.get("traceparent", ""), headers.get("tracestate", "")
-        return Caller(request.state.request_id, timeout_s, *trace)
+        return Caller(request.state.ids, timeout_s, *trace)
 
 
 class Desk:
@@ -144,7 +145,8 @@ class Exchange(ABC):
             traceparent=caller.traceparent,
         )
         self.needs = Needs(self.head, desk.results)
-        self.trail = desk.trails.begin(self.head, served.manifest.id, caller.request_id)
+        caller.ids.work_id = self.head.request_id
+        self.trail = desk.trails.begin(self.head, served.manifest.id, caller.ids)
 
     @abstractmethod
     async def work(self, stream: Stream) -> None:

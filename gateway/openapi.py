@@ -86,7 +86,7 @@ def document() -> Words:
 def _chat(schemas: Schemas) -> Words:
     content = schemas.json(ChatCompletion) | schemas.events(ChatCompletionChunk)
     ok = answer(f"The answer; {_STREAMED}, and after which no `[DONE]` comes.", content)
-    ok["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    ok["headers"] = {name: {"schema": {"type": "string"}} for name in ("x-request-id", "x-triptych-request-id")}
     body = schemas.json(ChatRequest)
     body["application/json"]["example"] = _EXAMPLE
     create = operation(
