@@ -6,7 +6,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from gateway import chat as chatting
-from gateway import docs, errors, files, health, images, models, trail, transcriptions
+from gateway import docs, errors, files, health, images, models, outputs, trail, transcriptions
 from gateway import speech as speaking
 from gateway.asyncapi_page import AsyncApiPage
 from gateway.chat import Chat
@@ -14,10 +14,13 @@ from gateway.desk import Timeouts
 from gateway.files import Files
 from gateway.health import Health
 from gateway.images import Images
+from gateway.links import Links
+from gateway.outputs import Outputs
 from gateway.request_ids import RequestIds
 from gateway.speech import Speech
 from gateway.transcriptions import Transcriptions
 from infra.metrics import Metrics
+from infra.ports import Blobs
 from topics.intake.uploads import Uploads
 
 EXPOSED_HEADERS = [
@@ -34,12 +37,15 @@ EXPOSED_HEADERS = [
 
 
 class Api:
-    """What answers requests: one object for each noun of OpenAI's."""
+    """What answers requests: one object for each noun of OpenAI's. `links` are None where clients can reach the store,
+    `blobs`."""
 
-    def __init__(self, chat: Chat, speech: Speech, uploads: Uploads) -> None:
+    def __init__(self, chat: Chat, speech: Speech, uploads: Uploads, blobs: Blobs, links: Links | None) -> None:
         self._chat = chat
         self._speech = speech
         self._uploads = uploads
+        self._blobs = blobs
+        self._links = links
 
     def routes(self, timeouts: Timeouts) -> list[HTTPRouteHandler]:
         chat, desk, uploads = self._chat, self._chat.desk, self._uploads
@@ -48,7 +54,8 @@ class Api:
             *images.routes(Images(chat, uploads), timeouts),
             *speaking.routes(self._speech, timeouts),
             *transcriptions.routes(Transcriptions(desk, chat.media, uploads), timeouts),
-            *files.routes(Files(uploads), uploads.limits.most_bytes),
+            *files.routes(Files(uploads, self._links), uploads.limits.most_bytes),
+            *([] if self._links is None else outputs.routes(Outputs(self._links, self._blobs, uploads))),
             *models.routes(desk.models),
             *trail.routes(desk.trails),
         ]

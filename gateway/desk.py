@@ -15,6 +15,7 @@ from gateway import errors
 from gateway.answer import Answer, Stream
 from gateway.errors import Headers
 from gateway.exchange import Interrupt, Interrupted, OpenRequests, watch
+from gateway.links import origin_of
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels
 from gateway.needs import Needs
@@ -44,6 +45,7 @@ class Caller(msgspec.Struct, frozen=True):
     timeout_s: float
     traceparent: str = ""
     tracestate: str = ""
+    origin: str = ""  # where it has reached us: scheme, host and port
 
     @property
     def headers(self) -> record_headers.Headers:
@@ -80,7 +82,7 @@ class Timeouts(msgspec.Struct, frozen=True):
         headers = request.headers
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
         trace = headers.get("traceparent", ""), headers.get("tracestate", "")
-        return Caller(request.state.ids, timeout_s, *trace)
+        return Caller(request.state.ids, timeout_s, *trace, origin=origin_of(request.scope))
 
 
 class Desk:

@@ -17,6 +17,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Check, Health
+from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
@@ -124,14 +125,19 @@ class GatewayProcess:
         )
         artifacts = Artifacts(self._blobs, RedisArtifactNotes(self._redis))
         media = Media(self._intake, artifacts, self._producer)
-        delivery = Delivery(self._blobs)
+        # A store that clients can reach serves them itself.
+        links = None if settings.s3_public_endpoint else self._links()
+        delivery = Delivery(self._blobs, links)
         chat = Chat(desk, media, delivery, Transcripts(self._blobs, self._clock))
         speech = Speech(desk, delivery, self._producer)
         health = Health(self._services(), self._models.pools(), self._media_pools, self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
-        api = app.Api(chat, speech, self._intake.uploads)
+        api = app.Api(chat, speech, self._intake.uploads, self._blobs, links)
         return app.build(api, health, metrics, self._topics_page(), timeouts, settings.max_body_bytes, origins)
+
+    def _links(self) -> Links:
+        return Links(self._settings.s3_secret_key.value, self._settings.public_url, self._clock)
 
     def _topics_page(self) -> AsyncApiPage:
         models = self._models.manifests()

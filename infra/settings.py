@@ -20,6 +20,8 @@ Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
+_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
+
 # What Kubernetes tells every container about each Service of the namespace ("service links"), by the end of its name.
 # A Service `triptych` or `triptych-gateway` makes names that begin like our settings; their values are no setting's.
 _PROTOCOL = "(?:TCP|UDP|SCTP)"
@@ -55,7 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = "127.0.0.1:9092"  # bootstrap servers, host:port[,host:port]
     redis: str = "redis://127.0.0.1:6379/0"  # Redis or Valkey URL
     s3_endpoint: str = "http://127.0.0.1:9000"  # S3 endpoint (path style, SigV4)
-    s3_public_endpoint: str = ""  # the endpoint as clients see it, for presigned URLs; empty = s3_endpoint
+    s3_public_endpoint: str = ""  # the store as clients see it, for presigned URLs; empty = links go through gateways
+    public_url: str = ""  # gateways as clients see them, for those links; empty = as each client has reached one
     s3_bucket: str = "triptych"  # created if missing
     s3_region: str = "us-east-1"
     s3_access_key: Secret = Secret("triptych")
@@ -136,8 +139,17 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         if name not in known:
             raise WrongSetting(f"{name} is no setting of Triptych; see the table in README.md")
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
+    _check_urls(settings)
     _check_times(settings)
     return settings
+
+
+def _check_urls(settings: Settings) -> None:
+    """Those that clients are given: a wrong one would be noticed only by them."""
+    for field in ("public_url", "s3_public_endpoint"):
+        url = getattr(settings, field)
+        if url and not _URL.fullmatch(url):
+            raise WrongSetting(f"{variable(field)}: expected http(s)://host[:port][/path], got {url!r}")
 
 
 def _without_service_links(environ: Mapping[str, str]) -> dict[str, str]:

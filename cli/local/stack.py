@@ -116,7 +116,6 @@ def _environment(options: UpOptions, settings: Settings, addresses: Addresses, m
         "kafka": addresses.bootstrap,
         "redis": addresses.redis,
         "s3_endpoint": addresses.s3,
-        "s3_public_endpoint": addresses.s3,
         "models": ",".join(models),
         "model_dir": str(Path(settings.model_dir).resolve()),
         "drain_s": str(DRAIN_S),

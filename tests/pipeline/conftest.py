@@ -19,6 +19,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
+from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
@@ -62,7 +63,13 @@ class Gateway:
     """One gateway under test and what stands behind it."""
 
     def __init__(
-        self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20, pool_wait_s: float = 0
+        self,
+        *,
+        max_open: int = 100,
+        drain_s: float = 5.0,
+        max_body_bytes: int = 1 << 20,
+        pool_wait_s: float = 0,
+        presigned: bool = False,
     ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
@@ -99,13 +106,15 @@ class Gateway:
         )
         intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
         self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
-        delivery = Delivery(self.blobs)
+        self.links = Links("store-secret", "", clock)
+        links = None if presigned else self.links
+        delivery = Delivery(self.blobs, links)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
         speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads),
+            app.Api(self.chat, speech, self.uploads, self.blobs, links),
             health,
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),

@@ -24,6 +24,9 @@ def test_values_are_read_by_their_type() -> None:
         ("TRIPTYCH_DRAIN_S", "0"),
         ("TRIPTYCH_LOG_LEVEL", "loud"),
         ("TRIPTYCH_PROT", "8000"),
+        ("TRIPTYCH_PUBLIC_URL", "ai.example.com"),
+        ("TRIPTYCH_PUBLIC_URL", "https://ai.example.com/?x"),
+        ("TRIPTYCH_S3_PUBLIC_ENDPOINT", "s3:9000"),
     ],
 )
 def test_a_wrong_one_is_named(name: str, value: str) -> None:
@@ -81,6 +84,11 @@ def test_what_is_not_quite_a_service_link_is_still_refused(name: str, value: str
 
 def test_variables_of_others_are_left_alone() -> None:
     settings.load({"PATH": "/bin", "TRIPTYCH_KAFKA_LIBS": "/jars"})
+
+
+def test_urls_for_clients_may_be_empty_or_have_a_path() -> None:
+    given = {"TRIPTYCH_PUBLIC_URL": "https://ai.example.com/triptych", "TRIPTYCH_S3_PUBLIC_ENDPOINT": ""}
+    assert settings.load(given).public_url == "https://ai.example.com/triptych"
 
 
 def test_a_secret_does_not_print_itself() -> None:
