@@ -59,6 +59,10 @@ Engine = Annotated[
     ),
 ]
 
+Gateways = Annotated[
+    int, typer.Option(min=0, help="Gateway processes on the one port, for several cores; 0 = TRIPTYCH_GATEWAYS.")
+]
+
 
 @app.command()
 def up(
@@ -70,6 +74,7 @@ def up(
         ),
     ] = "auto",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
+    gateways: Gateways = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="How many LLM workers in all, shared out among the LLMs served.")
     ] = 3,
@@ -101,6 +106,7 @@ def up(
     options = UpOptions(
         broker=broker,
         port=port,
+        gateways=gateways,
         workers=workers,
         models=model,
         engine=engine,
@@ -157,9 +163,9 @@ def chat(
 
 
 @app.command()
-def gateway() -> None:
+def gateway(gateways: Gateways = 0) -> None:
     """Run the gateway in the foreground, with settings from TRIPTYCH_*."""
-    _become("gateway")
+    _become("gateway", *(["--gateways", str(gateways)] if gateways else []))
 
 
 @worker_app.command("llm")

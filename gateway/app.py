@@ -17,6 +17,7 @@ from gateway.images import Images
 from gateway.links import Links
 from gateway.outputs import Outputs
 from gateway.request_ids import RequestIds
+from gateway.siblings import Siblings
 from gateway.speech import Speech
 from gateway.transcriptions import Transcriptions
 from infra.metrics import Metrics
@@ -40,12 +41,21 @@ class Api:
     """What answers requests: one object for each noun of OpenAI's. `links` are None where clients can reach the store,
     `blobs`."""
 
-    def __init__(self, chat: Chat, speech: Speech, uploads: Uploads, blobs: Blobs, links: Links | None) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        speech: Speech,
+        uploads: Uploads,
+        blobs: Blobs,
+        links: Links | None,
+        siblings: Siblings | None = None,
+    ) -> None:
         self._chat = chat
         self._speech = speech
         self._uploads = uploads
         self._blobs = blobs
         self._links = links
+        self.siblings = siblings or Siblings()
 
     def routes(self, timeouts: Timeouts) -> list[HTTPRouteHandler]:
         chat, desk, uploads = self._chat, self._chat.desk, self._uploads
@@ -57,7 +67,7 @@ class Api:
             *files.routes(Files(uploads, self._links), uploads.limits.most_bytes),
             *([] if self._links is None else outputs.routes(Outputs(self._links, self._blobs, uploads))),
             *models.routes(desk.models),
-            *trail.routes(desk.trails),
+            *trail.routes(desk.trails, self.siblings),
         ]
 
 
@@ -72,7 +82,7 @@ def build(
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
     app = Litestar(
-        [*api.routes(timeouts), *health.routes(health_of, metrics), *docs.routes(topics)],
+        [*api.routes(timeouts), *health.routes(health_of, metrics, api.siblings), *docs.routes(topics)],
         exception_handlers={Exception: errors.handle},
         cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
         request_max_body_size=max_body_bytes,

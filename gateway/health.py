@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 
 from gateway.dispatch import Pool
 from gateway.media_pools import MediaPools
+from gateway.siblings import Siblings
 from infra.faults import Missing, Refused, Unavailable
 from infra.lifecycle import Life
 from infra.metrics import CONTENT_TYPE, Metrics
@@ -101,7 +102,7 @@ def _worked_by(workers: int | None) -> str:
     return f"{OK}: {workers} worker{'s' * (workers > 1)}" if workers else "nobody works here"
 
 
-def routes(health: Health, metrics: Metrics) -> list[HTTPRouteHandler]:
+def routes(health: Health, metrics: Metrics, siblings: Siblings) -> list[HTTPRouteHandler]:
     @get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "alive"}
@@ -111,8 +112,10 @@ def routes(health: Health, metrics: Metrics) -> list[HTTPRouteHandler]:
         readiness = await health.readiness()
         return Response(readiness, status_code=200 if readiness.ready else 503)
 
-    @get("/metrics", sync_to_thread=False)
-    def page() -> Response[bytes]:
-        return Response(metrics.render(), media_type=CONTENT_TYPE)
+    @get("/metrics")
+    async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
+        own = metrics.render()
+        told = await siblings.metrics(own) if siblings.answer_for(request.scope) else own
+        return Response(told, media_type=CONTENT_TYPE)
 
     return [healthz, readyz, page]

@@ -2,20 +2,24 @@
 
 from collections import OrderedDict
 from typing import Any, Self
+from urllib.parse import quote
 
 import msgspec
-from litestar import get
+from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from gateway.request_ids import Ids
+from gateway.siblings import Siblings
 from infra.ports import Subscription
+from schemas import codec
 from schemas.errors import TriptychError
 from schemas.events import Event, Finished, Steered
 from schemas.jobs import Head
 from schemas.steering import Alternative, Decision
 
 KEPT = 10_000
+MOST_ID_CHARS = 200
 
 
 class RequestTrail(msgspec.Struct, omit_defaults=True):
@@ -122,9 +126,17 @@ class Trails:
         return found
 
 
-def routes(trails: Trails) -> list[HTTPRouteHandler]:
-    @get("/v1/requests/{request_id:str}", sync_to_thread=False)
-    def retrieve(request_id: FromPath[str]) -> Any:
-        return msgspec.to_builtins(trails.get(request_id))
+def routes(trails: Trails, siblings: Siblings) -> list[HTTPRouteHandler]:
+    @get("/v1/requests/{request_id:str}")
+    async def retrieve(request_id: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+        try:
+            told = codec.to_json(trails.get(request_id))
+        except TriptychError:
+            path = f"/v1/requests/{quote(request_id[:MOST_ID_CHARS], safe='')}"
+            elsewhere = await siblings.first(path) if siblings.answer_for(request.scope) else None
+            if elsewhere is None:
+                raise
+            told = elsewhere
+        return Response(told, media_type="application/json")
 
     return [retrieve]

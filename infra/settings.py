@@ -18,6 +18,7 @@ USE_S = 7_200
 
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+MOST_GATEWAYS = 256
 
 
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
@@ -69,8 +70,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"  # listen address of the gateway, and of a worker's metrics_port
     port: Port = 8000  # gateway listen port
     gateway_id: str = ""  # empty = host name and process id
+    gateways: Annotated[int, Meta(ge=1, le=MOST_GATEWAYS)] = 1  # processes of a gateway, on one port
     worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid
-    metrics_port: Port = 0  # a worker's /metrics and /healthz; 0 = a free port
+    # a worker's /metrics and /healthz, or the first of several gateways on one port by itself; 0 = a free port
+    metrics_port: Port = 0
     steering: str = "affinity"  # policy[:key=value,...]; see topics/steering/policy.py
     handoff_after_s: Annotated[int, Meta(ge=0)] = (
         0  # a job that would wait longer in its worker's queue moves; 0 = never

@@ -20,11 +20,14 @@ GATEWAY_LIMIT_S = 60.0
 DRAIN_S = 8
 # What a part may take after its drain: error events of cut streams, commits, an engine that is closed.
 LAST_WORDS_S = 10.0
+# Whoever keeps several gateways ends the one that takes longer than that, and must have the time for it.
+KEEPER_S = 2.0
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # auto, kafka, embedded or host:port
     port: int
+    gateways: int = 0  # processes on that port; 0 = as the settings say
     workers: int  # LLM workers in all
     models: str  # comma-separated; empty = those that come with it and can run here
     engine: str  # of the LLM workers
@@ -126,14 +129,14 @@ def _environment(options: UpOptions, settings: Settings, addresses: Addresses, m
 def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
     return Part(
         name=GATEWAY,
-        argv=[sys.executable, "-m", "gateway"],
+        argv=[sys.executable, "-m", "gateway", *(["--gateways", str(options.gateways)] if options.gateways else [])],
         log=options.home / "logs" / "gateway.log",
         port=options.port,
         # Whether the others are there is /readyz's business.
         ready=lambda: probes.http_status(f"{url}/healthz") == 200,
         start_limit_s=GATEWAY_LIMIT_S,
         environment={**environment, variable("port"): str(options.port), variable("gateway_id"): GATEWAY},
-        stop_limit_s=DRAIN_S + LAST_WORDS_S,
+        stop_limit_s=DRAIN_S + LAST_WORDS_S + KEEPER_S,
         orphan_signal=SIGTERM,
     )
 

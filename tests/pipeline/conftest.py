@@ -25,6 +25,7 @@ from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
+from gateway.siblings import Siblings
 from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
@@ -70,6 +71,7 @@ class Gateway:
         max_body_bytes: int = 1 << 20,
         pool_wait_s: float = 0,
         presigned: bool = False,
+        siblings: Siblings | None = None,
     ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
@@ -114,7 +116,7 @@ class Gateway:
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads, self.blobs, links),
+            app.Api(self.chat, speech, self.uploads, self.blobs, links, siblings),
             health,
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),
