@@ -35,13 +35,18 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m gateway", description="Settings come from TRIPTYCH_*; see README.md.")
     parser.add_argument(
         "--gateways",
-        type=int,
-        choices=range(1, config.MOST_GATEWAYS + 1),
+        type=_count,
         metavar="N",
         help="so many processes on one port (default: TRIPTYCH_GATEWAYS)",
     )
     parser.add_argument("--member", type=_place, help=argparse.SUPPRESS)  # from the process that keeps the group
     return parser.parse_args(given)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= config.MOST_GATEWAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {config.MOST_GATEWAYS}")
+    return int(text)
 
 
 def _place(text: str) -> Place:

@@ -30,6 +30,7 @@ class Siblings:
         self._me = me
         self._private_port = private_port
         self._others = others or {}
+        self._silent: set[str] = set()  # as far as the log knows
 
     def answer_for(self, scope: Scope) -> bool:
         """Whether this request is for all gateways of the port."""
@@ -53,10 +54,14 @@ class Siblings:
         """None when it does not answer, or not with a 200."""
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
-                return await _get(self._others[name], path)
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
-            log.warning("gateway %s does not answer on its private port: %s", name, error or "no answer in time")
+                answer = await _get(self._others[name], path)
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:  # a TimeoutError is an OSError
+            if name not in self._silent:
+                log.warning("gateway %s does not answer on its private port: %s", name, error or "no answer in time")
+            self._silent.add(name)
             return None
+        self._silent.discard(name)
+        return answer
 
 
 async def _get(port: int, path: str) -> bytes | None:
