@@ -59,9 +59,7 @@ Engine = Annotated[
     ),
 ]
 
-Gateways = Annotated[
-    int, typer.Option(min=0, help="Gateway processes on the one port, for several cores; 0 = TRIPTYCH_GATEWAYS.")
-]
+Gateways = Annotated[int, typer.Option(min=0, help="Gateway processes on the one port; 0 = TRIPTYCH_GATEWAYS.")]
 
 
 @app.command()

@@ -12,10 +12,7 @@ from schemas.signals import Beat, Signal
 
 
 class Incarnation(msgspec.Struct, frozen=True):
-    """One life of a worker: its name, and a number higher than that of any life of the model that began before.
-
-    A higher epoch fences a lower one of the same name.
-    """
+    """One life of a worker: its name, and a number higher than that of any life before. It fences those of its name."""
 
     worker: str
     epoch: int

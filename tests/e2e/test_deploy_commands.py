@@ -113,6 +113,7 @@ def upload(url: str) -> bool:
     return put["status"] == "processed" and fetch(f"{url}/v1/files/{made['id']}/content") == PNG
 
 
+@pytest.mark.timeout(400)  # six processes that begin with nothing compiled
 async def test_two_gateways_answer_at_the_one_address_that_clients_reach(containers: Containers, s3: S3) -> None:
     containers.run("topics")
     containers.run("models")

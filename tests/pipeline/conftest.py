@@ -60,6 +60,15 @@ def topics_page(trial: Trial) -> AsyncApiPage:
     return AsyncApiPage(asyncapi.document(Settings(kafka="kafka:9092"), [PLAIN, CASCADE, DRAWS]), trial)
 
 
+def served_by(pool: Pool, tokenizer: ChatTokenizer, renderer: Renderer) -> ServedModels:
+    return ServedModels(
+        [
+            Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
+            for one in (PLAIN, CASCADE, DRAWS)
+        ]
+    )
+
+
 class Gateway:
     """One gateway under test and what stands behind it."""
 
@@ -87,16 +96,10 @@ class Gateway:
         self.web = FakeWeb()
         self.notes = MemoryArtifactNotes(clock)
         tokenizer = ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes())
-        renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
         placer = LeastLoadedPlacer(PLAIN.partitions)
         pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, placer)
         self.pools = Pools({MODEL: pool}, self.metrics)
-        models = ServedModels(
-            [
-                Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
-                for one in (PLAIN, CASCADE, DRAWS)
-            ]
-        )
+        models = served_by(pool, tokenizer, Renderer(TEMPLATE, {}, tokenizer, clock))
         self.results = MemoryResults(self.hub)
         self.members = MemoryPoolMembers(clock, ttl_ms=3_600_000)
         needed = names.media_pools([CASCADE, DRAWS])
