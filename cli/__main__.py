@@ -59,6 +59,8 @@ Engine = Annotated[
     ),
 ]
 
+Gateways = Annotated[int, typer.Option(min=0, help="Gateway processes on the one port; 0 = TRIPTYCH_GATEWAYS.")]
+
 
 @app.command()
 def up(
@@ -70,6 +72,7 @@ def up(
         ),
     ] = "auto",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 8000,
+    gateways: Gateways = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="How many LLM workers in all, shared out among the LLMs served.")
     ] = 3,
@@ -101,6 +104,7 @@ def up(
     options = UpOptions(
         broker=broker,
         port=port,
+        gateways=gateways,
         workers=workers,
         models=model,
         engine=engine,
@@ -157,9 +161,9 @@ def chat(
 
 
 @app.command()
-def gateway() -> None:
+def gateway(gateways: Gateways = 0) -> None:
     """Run the gateway in the foreground, with settings from TRIPTYCH_*."""
-    _become("gateway")
+    _become("gateway", *(["--gateways", str(gateways)] if gateways else []))
 
 
 @worker_app.command("llm")

@@ -6,7 +6,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from gateway import chat as chatting
-from gateway import docs, errors, files, health, images, models, trail, transcriptions
+from gateway import docs, errors, files, health, images, models, outputs, trail, transcriptions
 from gateway import speech as speaking
 from gateway.asyncapi_page import AsyncApiPage
 from gateway.chat import Chat
@@ -15,14 +15,19 @@ from gateway.files import Files
 from gateway.front import Front
 from gateway.health import Health
 from gateway.images import Images
+from gateway.links import Links
+from gateway.outputs import Outputs
 from gateway.request_ids import RequestIds
+from gateway.siblings import Siblings
 from gateway.speech import Speech
 from gateway.transcriptions import Transcriptions
 from infra.metrics import Metrics
+from infra.ports import Blobs
 from topics.intake.uploads import Uploads
 
 EXPOSED_HEADERS = [
     "x-request-id",
+    "x-triptych-request-id",
     "openai-processing-ms",
     "retry-after",
     "x-triptych-worker",
@@ -34,12 +39,24 @@ EXPOSED_HEADERS = [
 
 
 class Api:
-    """What answers requests: one object for each noun of OpenAI's."""
+    """What answers requests: one object for each noun of OpenAI's. `links` are None where clients can reach the store,
+    `blobs`."""
 
-    def __init__(self, chat: Chat, speech: Speech, uploads: Uploads) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        speech: Speech,
+        uploads: Uploads,
+        blobs: Blobs,
+        links: Links | None,
+        siblings: Siblings | None = None,
+    ) -> None:
         self.chat = chat
         self._speech = speech
         self._uploads = uploads
+        self._blobs = blobs
+        self._links = links
+        self.siblings = siblings or Siblings()
 
     def routes(self, timeouts: Timeouts) -> list[HTTPRouteHandler]:
         chat, desk, uploads = self.chat, self.chat.desk, self._uploads
@@ -48,9 +65,10 @@ class Api:
             *images.routes(Images(chat, uploads), timeouts),
             *speaking.routes(self._speech, timeouts),
             *transcriptions.routes(Transcriptions(desk, chat.media, uploads), timeouts),
-            *files.routes(Files(uploads), uploads.limits.most_bytes),
+            *files.routes(Files(uploads, self._links), uploads.limits.most_bytes),
+            *([] if self._links is None else outputs.routes(Outputs(self._links, self._blobs, uploads))),
             *models.routes(desk.models),
-            *trail.routes(desk.trails),
+            *trail.routes(desk.trails, self.siblings),
         ]
 
 
@@ -65,7 +83,7 @@ def build(
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
     app = Litestar(
-        [*api.routes(timeouts), *health.routes(health_of, metrics), *docs.routes(topics)],
+        [*api.routes(timeouts), *health.routes(health_of, metrics, api.siblings), *docs.routes(topics)],
         exception_handlers={Exception: errors.handle},
         cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
         request_max_body_size=max_body_bytes,

@@ -99,8 +99,8 @@ class ChatExchange(Exchange):
         if not self.has_parts:
             return nullcontext(main)
         chat, image = self._chat, self.request.image
-        as_urls = image is None or image.response_format != "b64_json"
-        backing = ChatBacking(chat.desk, chat.delivery, chat.spoken, self.head, self.trail, self.speech, as_urls)
+        urls_from = None if image is not None and image.response_format == "b64_json" else self.caller.origin
+        backing = ChatBacking(chat.desk, chat.delivery, chat.spoken, self.head, self.trail, self.speech, urls_from)
         parts = Parts(self.head.request_id, main, backing)
         self.needs.follow(parts)
         return parts

@@ -1,10 +1,14 @@
-"""What decoders have made, on its way to clients: its bytes, or a URL that opens it for a while."""
+"""What decoders have made, on its way to clients: its bytes, or a URL that opens it for a while.
+
+The URL is the store's own where clients can reach that (TRIPTYCH_S3_PUBLIC_ENDPOINT), else one of ours.
+"""
 
 import asyncio
 import base64
 
 import msgspec
 
+from gateway.links import Links
 from infra.faults import Corrupt, Missing, Unavailable
 from infra.ports import Blobs
 from schemas.errors import TriptychError
@@ -31,10 +35,11 @@ Told = Event | Piece
 
 
 class Delivery:
-    """Over the object store; one per gateway."""
+    """Over the object store; one per gateway. `links` are None where clients can reach the store."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, links: Links | None) -> None:
         self._blobs = blobs
+        self._links = links
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def data(self, ref: BlobRef) -> bytes:
@@ -49,8 +54,10 @@ class Delivery:
         except Unavailable as error:
             raise TriptychError("overloaded", "The object store does not answer.", retry_after_s=1) from error
 
-    async def url(self, ref: BlobRef) -> str:
-        """Opens it for URL_EXPIRES_S, without credentials."""
+    async def url(self, ref: BlobRef, origin: str) -> str:
+        """Opens it for URL_EXPIRES_S, without credentials. `origin`: where the client has reached us."""
+        if self._links is not None:
+            return self._links.output(ref, URL_EXPIRES_S, origin)
         return await self._blobs.presign_get(ref.key, URL_EXPIRES_S)
 
 

@@ -10,16 +10,18 @@ from typing import Any
 
 import msgspec
 from litestar import Request
-from litestar.types import Receive
+from litestar.types import Receive, Scope
 
 from gateway import errors
 from gateway.answer import Answer, Stream
 from gateway.errors import Headers
 from gateway.exchange import Interrupt, Interrupted, OpenRequests, watch
+from gateway.links import origin_of
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels
 from gateway.needs import Needs
 from gateway.parts import Parts
+from gateway.request_ids import Ids
 from gateway.trail import Trailed, Trails
 from infra.clock import Clock
 from infra.faults import PortFault
@@ -41,15 +43,16 @@ LAST_WORD_S = 3.0
 class Caller(msgspec.Struct, frozen=True):
     """What the HTTP request says beside its body."""
 
-    request_id: str  # the `x-request-id` of the response; ours for the work itself is the answer's id
+    ids: Ids
     timeout_s: float
     traceparent: str = ""
     tracestate: str = ""
+    origin: str = ""  # where it has reached us: scheme, host and port
 
     @property
     def headers(self) -> record_headers.Headers:
         """Of the records of its work: what all that comes of them bears, too."""
-        said = {"x-request-id": self.request_id, "traceparent": self.traceparent, "tracestate": self.tracestate}
+        said = {"x-request-id": self.ids.request_id, "traceparent": self.traceparent, "tracestate": self.tracestate}
         return record_headers.passed_on((name, value.encode()) for name, value in said.items())
 
 
@@ -78,13 +81,13 @@ class Timeouts(msgspec.Struct, frozen=True):
 
     def of(self, request: Request[Any, Any, Any]) -> Caller:
         """Raises TriptychError: as `read`."""
-        return self.caller(request.headers, request.state.request_id)
+        return self.caller(request.headers, request.scope)
 
-    def caller(self, headers: Mapping[str, str], request_id: str) -> Caller:
+    def caller(self, headers: Mapping[str, str], scope: Scope) -> Caller:
         """Raises TriptychError: as `read`."""
         timeout_s = self.read(headers.get(TIMEOUT_HEADER))
         trace = headers.get("traceparent", ""), headers.get("tracestate", "")
-        return Caller(request_id, timeout_s, *trace)
+        return Caller(scope["state"]["ids"], timeout_s, *trace, origin=origin_of(scope))
 
 
 class Desk:
@@ -149,7 +152,8 @@ class Exchange(ABC):
             traceparent=caller.traceparent,
         )
         self.needs = Needs(self.head, desk.results)
-        self.trail = desk.trails.begin(self.head, served.manifest.id, caller.request_id)
+        caller.ids.work_id = self.head.request_id
+        self.trail = desk.trails.begin(self.head, served.manifest.id, caller.ids)
 
     @abstractmethod
     async def work(self, stream: Stream) -> None:

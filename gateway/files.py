@@ -14,6 +14,7 @@ from litestar.response import Stream
 from msgspec import Meta
 
 from gateway import decode, form
+from gateway.links import Links, origin_of
 from schemas import codec
 from schemas.errors import TriptychError
 from schemas.files import FileDeleted, FileList, FileObject, LifeSeconds, Purpose, UploadRequest, file_object
@@ -46,10 +47,11 @@ class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Files:
-    """Everything the routes need."""
+    """Everything the routes need. `links` are None where clients can reach the store themselves."""
 
-    def __init__(self, uploads: Uploads) -> None:
+    def __init__(self, uploads: Uploads, links: Links | None = None) -> None:
         self._uploads = uploads
+        self._links = links
 
     async def create(self, request: AnyRequest) -> FileObject:
         """Raises TriptychError: a 400 that names the parameter, rate_limited, or a media_ code."""
@@ -106,7 +108,11 @@ class Files:
         asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _upload)
         expires = asked.expires_after
         ttl_s = self._ttl_s(expires.seconds if expires else None)
-        return file_object(*await self._uploads.announce(asked, _owner(request), ttl_s))
+        record, target = await self._uploads.announce(asked, _owner(request), ttl_s)
+        if self._links is not None:
+            url = self._links.upload(record.id, target.expires_at, origin_of(request.scope))
+            target = msgspec.structs.replace(target, url=url)
+        return file_object(record, target)
 
     def _ttl_s(self, asked_s: int | None) -> int:
         most_s = self._uploads.limits.ttl_s

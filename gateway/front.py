@@ -31,7 +31,7 @@ class Front:
             for name, value in scope["headers"]:
                 headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
             if self._needs_nothing(headers):
-                await self._answer(headers, scope["state"]["request_id"], receive, send)
+                await self._answer(headers, scope, receive, send)
                 return
         await self._framework(scope, receive, send)
 
@@ -39,10 +39,10 @@ class Front:
         length = headers.get("content-length", "")
         return length.isdecimal() and int(length) <= self._max_body_bytes and "origin" not in headers
 
-    async def _answer(self, headers: Mapping[str, str], request_id: str, receive: Receive, send: Send) -> None:
+    async def _answer(self, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send) -> None:
         try:
             asked = decode.chat_request(await _body(receive), headers.get("content-type", ""))
-            await self._chat.answer(asked, self._timeouts.caller(headers, request_id), receive, send)
+            await self._chat.answer(asked, self._timeouts.caller(headers, scope), receive, send)
         except Exception as error:  # noqa: BLE001 - from_exception logs what is not a client's fault
             await send_error(send, errors.from_exception(error))
 

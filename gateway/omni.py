@@ -13,7 +13,8 @@ from schemas.jobs import Head
 
 
 class ChatBacking:
-    """parts.Backing of one answer. `speech` when it is spoken; pictures are given as URLs or as bytes."""
+    """parts.Backing of one answer. `speech` when it is spoken. Pictures are given as URLs, to a client that has reached
+    us at `urls_from`, or as bytes when that is None."""
 
     def __init__(
         self,
@@ -23,7 +24,7 @@ class ChatBacking:
         head: Head,
         trail: RequestTrail,
         speech: Speech | None,
-        images_as_urls: bool,
+        urls_from: str | None,
     ) -> None:
         self._desk = desk
         self._delivery = delivery
@@ -31,7 +32,7 @@ class ChatBacking:
         self._head = head
         self._trail = trail
         self._speech = speech
-        self._images_as_urls = images_as_urls
+        self._urls_from = urls_from
         self._words: defaultdict[int, list[str]] = defaultdict(list)  # by choice
 
     def follow(self, part: Part) -> Subscription:
@@ -39,8 +40,8 @@ class ChatBacking:
         return self._desk.follower.follow(self._head.model, part.request_id, begun=True)
 
     async def deliver(self, part: Part, made: Made) -> Piece:
-        if made.kind == "image" and self._images_as_urls:
-            return Piece(part, made, url=await self._delivery.url(made.ref))
+        if made.kind == "image" and self._urls_from is not None:
+            return Piece(part, made, url=await self._delivery.url(made.ref, self._urls_from))
         return Piece(part, made, data=await self._delivery.data(made.ref))
 
     async def cancel(self, request_id: str, reason: str) -> None:

@@ -86,7 +86,7 @@ def document() -> Words:
 def _chat(schemas: Schemas) -> Words:
     content = schemas.json(ChatCompletion) | schemas.events(ChatCompletionChunk)
     ok = answer(f"The answer; {_STREAMED}, and after which no `[DONE]` comes.", content)
-    ok["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    ok["headers"] = {name: {"schema": {"type": "string"}} for name in ("x-request-id", "x-triptych-request-id")}
     body = schemas.json(ChatRequest)
     body["application/json"]["example"] = _EXAMPLE
     create = operation(
@@ -151,7 +151,29 @@ def _files(schemas: Schemas) -> Words:
             "delete": operation("deleteFile", "Files", "Forget it", deleted, **by_id),
         },
         "/v1/files/{file_id}/content": {"get": operation("downloadFile", "Files", "Its bytes", content, **by_id)},
+        **_links(schemas),
     }
+
+
+def _links(schemas: Schemas) -> Words:
+    """What the URLs in answers lead to. Clients take them whole."""
+    given = [parameter("token")]
+    output = answer("Its bytes", raw("application/octet-stream"))
+    uploaded = answer("The file", schemas.json(FileObject))
+    rest: Words = {"errors": schemas.errors(404, 503), "parameters": given}
+    get = operation("openOutput", "Links", "What a link opens", output, **rest)
+    head = operation("lookAtOutput", "Links", "Its headers", answer("It is there", {}), **rest)
+    body = raw("application/octet-stream")
+    put = operation(
+        "fillUpload",
+        "Links",
+        "Exactly the bytes that were announced",
+        uploaded,
+        errors=schemas.errors(400, 404, 413, 429),
+        parameters=given,
+        body=body,
+    )
+    return {"/v1/outputs/{token}": {"get": get, "head": head}, "/v1/uploads/{token}": {"put": put}}
 
 
 def _models(schemas: Schemas) -> Words:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,11 +17,14 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Check, Health
+from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
+from gateway.member import Member
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
+from gateway.siblings import Siblings
 from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
@@ -56,7 +60,7 @@ GC_THRESHOLDS = (10_000, 20, 100)
 
 
 class GatewayProcess:
-    """The parts of one gateway. `run` is its whole life.
+    """The parts of one gateway, which may be one of several on its port. `run` is its whole life.
 
     Raises:
         WrongManifest, ModelMissing, UnusableTokenizer: a served model cannot be served.
@@ -64,8 +68,9 @@ class GatewayProcess:
         UnknownPolicy: the steering setting names none.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, member: Member | None = None) -> None:
         self._settings = settings
+        self._member = member
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._life = Life(settings.drain_s)
@@ -85,11 +90,16 @@ class GatewayProcess:
         sweeper = Sweeper(self._blobs, RedisArtifactNotes(self._redis), retention.kinds(settings), self._clock)
         self._sweeps = SweepTurns(sweeper, self._redis, settings.sweep_every_s)
         self._open = OpenRequests(settings.max_open_requests)
-        self._listener = listen(settings.host, settings.port)
+        self._listener = member.shared if member else listen(settings.host, settings.port)
 
     async def run(self) -> None:
         """Raises Unavailable when the broker or the object store cannot be reached at start."""
-        async with signals(self._life), AsyncExitStack() as parts:
+        async with AsyncExitStack() as parts:
+            if self._member is None:
+                await parts.enter_async_context(signals(self._life))
+            else:
+                await parts.enter_async_context(signals(self._life, [signal.SIGTERM]))
+                await parts.enter_async_context(self._member.belonging(self._life))
             parts.push_async_callback(self._redis.aclose)
             parts.push_async_callback(self._blobs.close)
             parts.callback(self._intake.close)
@@ -105,7 +115,12 @@ class GatewayProcess:
             parts.push_async_callback(self._sweeps.close)
             self._sweeps.start()
             _calm_collector()
-            await serve(self._app(), self._listener, self._open, self._life, self._say_where)
+            served = self._app()
+            if self._member is None:
+                await serve(served, self._listener, self._open, self._life, self._say_where)
+            elif await self._member.may_listen(self._life):
+                private = self._member.private
+                await serve(served, self._listener, self._open, self._life, self._member.listening, private)
 
     def _app(self) -> ASGIApp:
         settings, metrics = self._settings, self._metrics
@@ -122,14 +137,24 @@ class GatewayProcess:
         )
         artifacts = Artifacts(self._blobs, RedisArtifactNotes(self._redis))
         media = Media(self._intake, artifacts, self._producer)
-        delivery = Delivery(self._blobs)
+        # A store that clients can reach serves them itself.
+        links = None if settings.s3_public_endpoint else self._links()
+        delivery = Delivery(self._blobs, links)
         chat = Chat(desk, media, delivery, Transcripts(self._blobs, self._clock))
         speech = Speech(desk, delivery, self._producer)
         health = Health(self._services(), self._models.pools(), self._media_pools, self._life)
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
-        api = app.Api(chat, speech, self._intake.uploads)
+        api = app.Api(chat, speech, self._intake.uploads, self._blobs, links, self._siblings())
         return app.build(api, health, metrics, self._topics_page(), timeouts, settings.max_body_bytes, origins)
+
+    def _siblings(self) -> Siblings:
+        if self._member is None:
+            return Siblings()
+        return Siblings(self._settings.gateway_name, self._member.private_port, self._member.others)
+
+    def _links(self) -> Links:
+        return Links(self._settings.s3_secret_key.value, self._settings.public_url, self._clock)
 
     def _topics_page(self) -> AsyncApiPage:
         models = self._models.manifests()

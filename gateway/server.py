@@ -24,8 +24,8 @@ class PortTaken(Exception):
     """The listen address cannot be had; the message says which and why."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one.
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket; port 0 takes a free one. Several processes of one user may have a `shared` one.
 
     Raises:
         PortTaken: somebody else has it, or the address is not ours.
@@ -33,6 +33,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
@@ -58,7 +60,12 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, open_requests: OpenRequests, life: Life, on_listening: Callable[[], None]
+    app: ASGIApp,
+    listener: socket.socket,
+    open_requests: OpenRequests,
+    life: Life,
+    on_listening: Callable[[], None],
+    private: socket.socket | None = None,
 ) -> None:
     """Serve until `life` stops, then drain: no new connections, open answers finish, the last are cut short."""
     config = uvicorn.Config(
@@ -75,7 +82,8 @@ async def serve(
     )
     server = _Server(config, on_listening)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[listener]))
+        sockets = [listener] if private is None else [listener, private]
+        serving = group.create_task(server.serve(sockets=sockets))
         await life.stopped()
         server.should_exit = True
         await _drain(serving, open_requests, life)

@@ -2,19 +2,24 @@
 
 from collections import OrderedDict
 from typing import Any, Self
+from urllib.parse import quote
 
 import msgspec
-from litestar import get
+from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
+from gateway.request_ids import Ids
+from gateway.siblings import Siblings
 from infra.ports import Subscription
+from schemas import codec
 from schemas.errors import TriptychError
 from schemas.events import Event, Finished, Steered
 from schemas.jobs import Head
 from schemas.steering import Alternative, Decision
 
 KEPT = 10_000
+MOST_ID_CHARS = 200
 
 
 class RequestTrail(msgspec.Struct, omit_defaults=True):
@@ -93,35 +98,45 @@ class Trails:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, RequestTrail] = OrderedDict()
-        self._by_caller: dict[str, str] = {}  # `x-request-id`, which a client may use again -> the latest request's id
+        self._by_exchange: dict[str, str] = {}  # `x-request-id`, of our own making only -> the request's id
 
-    def begin(self, head: Head, model: str, x_request_id: str) -> RequestTrail:
+    def begin(self, head: Head, model: str, ids: Ids) -> RequestTrail:
         """`model` as the client calls it."""
-        trail = RequestTrail(head.request_id, model, head.created_at, x_request_id, streamed=head.streamed)
+        trail = RequestTrail(head.request_id, model, head.created_at, ids.request_id, streamed=head.streamed)
         self._kept[trail.id] = trail
-        self._by_caller[x_request_id] = trail.id
+        if not ids.chosen:
+            self._by_exchange[ids.request_id] = trail.id
         if len(self._kept) > KEPT:
             _, oldest = self._kept.popitem(last=False)
-            if self._by_caller.get(oldest.x_request_id) == oldest.id:
-                del self._by_caller[oldest.x_request_id]
+            if self._by_exchange.get(oldest.x_request_id) == oldest.id:
+                del self._by_exchange[oldest.x_request_id]
         return trail
 
     def get(self, request_id: str) -> RequestTrail:
-        """By the answer's id, or by `x-request-id`, which an answer that failed has, too.
+        """By what only its own client knows: the id of its answer (`x-triptych-request-id`, which an error has, too),
+        or an `x-request-id` that we have made up. What clients choose for one can be guessed, and used by another.
 
         Raises:
             TriptychError: not_found.
         """
-        found = self._kept.get(request_id) or self._kept.get(self._by_caller.get(request_id, ""))
+        found = self._kept.get(request_id) or self._kept.get(self._by_exchange.get(request_id, ""))
         if found is None:
             known = f"this gateway knows its last {KEPT}"
             raise TriptychError("not_found", f"No request {request_id[:100]!r}: {known}.", param="id")
         return found
 
 
-def routes(trails: Trails) -> list[HTTPRouteHandler]:
-    @get("/v1/requests/{request_id:str}", sync_to_thread=False)
-    def retrieve(request_id: FromPath[str]) -> Any:
-        return msgspec.to_builtins(trails.get(request_id))
+def routes(trails: Trails, siblings: Siblings) -> list[HTTPRouteHandler]:
+    @get("/v1/requests/{request_id:str}")
+    async def retrieve(request_id: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+        try:
+            told = codec.to_json(trails.get(request_id))
+        except TriptychError:
+            path = f"/v1/requests/{quote(request_id[:MOST_ID_CHARS], safe='')}"
+            elsewhere = await siblings.first(path) if siblings.answer_for(request.scope) else None
+            if elsewhere is None:
+                raise
+            told = elsewhere
+        return Response(told, media_type="application/json")
 
     return [retrieve]

@@ -32,7 +32,7 @@ class RedisLives:
     async def of(self, model: str) -> Incarnation:
         async with self._joining:  # two begun at once would fence each other
             if model not in self._lives:
-                epoch = await self._join(self._keys(model), [self._worker, self._ttl_ms])
+                epoch = await self._join([keys.epochs(model), *self._keys(model)], [self._ttl_ms, keys.LIFE_TTL_MS])
                 self._lives[model] = Incarnation(self._worker, int(epoch))
             return self._lives[model]
 
@@ -46,7 +46,7 @@ class RedisLives:
     async def _tell(self, stay_ms: int) -> None:
         lives = list(self._lives.items())
         answers = await asyncio.gather(
-            *(self._renew(self._keys(model), [me.worker, me.epoch, stay_ms]) for model, me in lives),
+            *(self._renew(self._keys(model), [me.epoch, stay_ms, keys.LIFE_TTL_MS]) for model, me in lives),
             return_exceptions=True,
         )
         _raise_worst(answers)
@@ -54,7 +54,7 @@ class RedisLives:
             raise Outlived(f"a later life of {self._worker} has begun")
 
     def _keys(self, model: str) -> list[str]:
-        return [keys.epoch(model), keys.alive(model, self._worker)]
+        return [keys.life(model, self._worker), keys.alive(model, self._worker)]
 
 
 class MemoryLives:
@@ -68,7 +68,7 @@ class MemoryLives:
     async def of(self, model: str) -> Incarnation:
         if model not in self._lives:
             place = (model, self._worker)
-            self._hub.epochs[place] = self._hub.alive[place] = self._hub.epochs.get(place, 0) + 1
+            self._hub.epochs[place] = self._hub.alive[place] = next(self._hub.fresh_epochs)
             self._lives[model] = Incarnation(self._worker, self._hub.alive[place])
         return self._lives[model]
 

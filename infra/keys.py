@@ -2,7 +2,8 @@
 
 | key                              | type    | TTL              | written by              | read by                   |
 |----------------------------------|---------|------------------|-------------------------|---------------------------|
-| tri:{model}:epoch                | hash    | none             | worker at start         | worker at start           |
+| tri:{model}:epochs               | string  | none             | worker at start         | worker at start           |
+| tri:{model}:life:<worker>        | string  | LIFE_TTL_MS      | worker, every tick      | worker, every tick        |
 | tri:{model}:alive:<worker>       | string  | LEASE_TTL_MS     | worker, every tick      | claims of other workers   |
 | tri:{model}:workers              | zset    | LEASE_TTL_MS     | worker, every tick      | workers, gateways         |
 | tri:{model}:beats                | hash    | none (bounded)   | worker, every tick      | gateways, `status`        |
@@ -27,6 +28,9 @@ cancel that comes before any claim makes a state for UNCLAIMED_TTL_MS.
 
 LEASE_TTL_MS = 3_000
 TICK_S = 0.5
+# How long the epoch of a name is remembered after its last tick: a process that stood still for longer, and whose name
+# had another life meanwhile, is not told so. Nothing of a request is kept for as long.
+LIFE_TTL_MS = 86_400_000
 # How long a result can be read again after its last event: the replay window of promise P4.
 STATE_TTL_MS = 600_000
 # A cancelled job may wait in its topic for as long as the longest deadline; its flag must outlive that.
@@ -47,8 +51,14 @@ def _of(model: str, rest: str) -> str:
     return f"tri:{{{model}}}:{rest}"
 
 
-def epoch(model: str) -> str:
-    return _of(model, "epoch")
+def epochs(model: str) -> str:
+    """The last epoch that was given to anybody."""
+    return _of(model, "epochs")
+
+
+def life(model: str, worker: str) -> str:
+    """The epoch of the latest life of that name."""
+    return _of(model, f"life:{worker}")
 
 
 def alive(model: str, worker: str) -> str:

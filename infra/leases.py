@@ -27,13 +27,20 @@ T = TypeVar("T")
 
 
 class RedisLeases:
-    """Implements ports.Leases for the workers of one model. `ttl_ms` is shortened in tests only."""
+    """Implements ports.Leases for the workers of one model. Tests shorten `ttl_ms` and `life_ttl_ms`."""
 
     def __init__(
-        self, redis: Redis, model: str, *, ttl_ms: int = keys.LEASE_TTL_MS, clock: Clock | None = None
+        self,
+        redis: Redis,
+        model: str,
+        *,
+        ttl_ms: int = keys.LEASE_TTL_MS,
+        life_ttl_ms: int = keys.LIFE_TTL_MS,
+        clock: Clock | None = None,
     ) -> None:
         self._model = model
         self._ttl_ms = ttl_ms
+        self._life_ttl_ms = life_ttl_ms
         self._clock = clock or SystemClock()
         self._held: dict[Incarnation, frozenset[int]] = {}
         self._retired: set[Incarnation] = set()
@@ -44,8 +51,8 @@ class RedisLeases:
         self._view = Script(redis, "lease_view")
 
     async def join(self, worker: str) -> Incarnation:
-        names = [keys.epoch(self._model), keys.alive(self._model, worker)]
-        return Incarnation(worker, int(await _ask(self._join, names, [worker, self._ttl_ms])))
+        names = [keys.epochs(self._model), keys.life(self._model, worker), keys.alive(self._model, worker)]
+        return Incarnation(worker, int(await _ask(self._join, names, [self._ttl_ms, self._life_ttl_ms])))
 
     async def tick(self, me: Incarnation, partitions: int, beat: Beat) -> Tick:
         sent_at = self._clock.monotonic()
@@ -54,11 +61,13 @@ class RedisLeases:
             return Tick(frozenset(), self._valid_for_s(sent_at), fenced)
         held = self._held.get(me, frozenset())
         had = "".join("1" if one in held else "0" for one in range(partitions))
-        fenced, owned, taken = await _ask(
-            self._tick, self._keys(me, range(partitions)), [me.worker, me.epoch, self._ttl_ms, encode(beat), had]
-        )
+        told: list[str | int | bytes] = [me.worker, me.epoch, self._ttl_ms, encode(beat), had, self._life_ttl_ms]
+        fenced, owned, taken = await _ask(self._tick, self._keys(me, range(partitions)), told)
+        if fenced:
+            self._held.pop(me, None)
+            return Tick(frozenset(), self._valid_for_s(sent_at), fenced=True)
         self._held[me] = frozenset(owned)
-        return Tick(self._held[me], self._valid_for_s(sent_at), bool(fenced), frozenset(taken))
+        return Tick(self._held[me], self._valid_for_s(sent_at), taken=frozenset(taken))
 
     async def retire(self, me: Incarnation, partitions: int, beat: Beat) -> None:
         self._retired.add(me)
@@ -89,13 +98,14 @@ class RedisLeases:
 
     async def _give_back(self, me: Incarnation, partitions: Iterable[int], stay_ms: int) -> bool:
         """True when this life has been fenced."""
-        fenced = await _ask(self._release, self._keys(me, partitions), [me.worker, me.epoch, stay_ms])
+        told: list[str | int | bytes] = [me.worker, me.epoch, stay_ms, self._life_ttl_ms]
+        fenced = await _ask(self._release, self._keys(me, partitions), told)
         self._held.pop(me, None)
         return bool(fenced)
 
     def _keys(self, me: Incarnation, partitions: Iterable[int]) -> list[str]:
         model = self._model
-        own = [keys.epoch(model), keys.alive(model, me.worker), keys.workers(model), keys.beats(model)]
+        own = [keys.life(model, me.worker), keys.alive(model, me.worker), keys.workers(model), keys.beats(model)]
         return own + [keys.lease(model, one) for one in partitions]
 
     def _valid_for_s(self, sent_at: float) -> float:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from infra.clock import Clock, SystemClock
@@ -74,8 +74,10 @@ class Life:
 
 
 @contextlib.asynccontextmanager
-async def signals(life: Life) -> AsyncIterator[None]:
-    """SIGINT and SIGTERM set the flag; the second one ends the process at once."""
+async def signals(
+    life: Life, numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+) -> AsyncIterator[None]:
+    """These signals set the flag; the second one ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def on_signal(name: str) -> None:
@@ -85,10 +87,10 @@ async def signals(life: Life) -> AsyncIterator[None]:
         log.info("%s: draining", name)
         life.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in numbers:
         loop.add_signal_handler(number, on_signal, number.name)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)

@@ -4,6 +4,7 @@ Twins that belong together share one MemoryHub. They keep what they are told for
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
@@ -44,6 +45,7 @@ class MemoryHub:
     def __init__(self) -> None:
         self.alive: dict[tuple[str, str], int] = {}
         self.epochs: dict[tuple[str, str], int] = {}
+        self.fresh_epochs = itertools.count(1)
         self.followers: dict[str, MemoryFollower] = {}
         self.listeners: dict[str, list[asyncio.Queue[Signal]]] = {}
         self._requests: dict[tuple[str, str], _Request] = {}

@@ -1,5 +1,7 @@
 """The in-process twin of leases.py: one object shared by all workers of a model, on a clock that tests may move."""
 
+import itertools
+
 import msgspec
 
 from infra import keys
@@ -13,13 +15,20 @@ class _Lease(msgspec.Struct):
     until: float
 
 
-class MemoryLeases:
-    """Implements ports.Leases. Workers expire on `clock.monotonic()`."""
+class _Life(msgspec.Struct):
+    epoch: int
+    until: float
 
-    def __init__(self, clock: Clock, *, ttl_ms: int = keys.LEASE_TTL_MS) -> None:
+
+class MemoryLeases:
+    """Implements ports.Leases. Workers, and the memory of their names, expire on `clock.monotonic()`."""
+
+    def __init__(self, clock: Clock, *, ttl_ms: int = keys.LEASE_TTL_MS, life_ttl_ms: int = keys.LIFE_TTL_MS) -> None:
         self._clock = clock
         self._ttl_s = ttl_ms / 1000
-        self._epochs: dict[str, int] = {}
+        self._life_ttl_s = life_ttl_ms / 1000
+        self._fresh_epochs = itertools.count(1)
+        self._lives: dict[str, _Life] = {}
         self._workers: dict[str, float] = {}
         self._beats: dict[str, Beat] = {}
         self._leases: dict[int, _Lease] = {}
@@ -27,12 +36,14 @@ class MemoryLeases:
         self._retired: set[Incarnation] = set()
 
     async def join(self, worker: str) -> Incarnation:
-        self._epochs[worker] = self._epochs.get(worker, 0) + 1
-        return Incarnation(worker, self._epochs[worker])
+        me = Incarnation(worker, next(self._fresh_epochs))
+        self._remember(me)
+        return me
 
     async def tick(self, me: Incarnation, partitions: int, beat: Beat) -> Tick:
         if self._fenced(me):
             return Tick(frozenset(), self._ttl_s, fenced=True)
+        self._remember(me)
         if me in self._retired:
             return Tick(frozenset(), self._ttl_s)
         until = self._clock.monotonic() + self._ttl_s
@@ -69,7 +80,13 @@ class MemoryLeases:
         return PoolView(owners, dict(self._beats))
 
     def _fenced(self, me: Incarnation) -> bool:
-        return self._epochs.get(me.worker) != me.epoch
+        life = self._lives.get(me.worker)
+        return life is not None and life.until > self._clock.monotonic() and life.epoch > me.epoch
+
+    def _remember(self, me: Incarnation) -> None:
+        now = self._clock.monotonic()
+        self._lives = {name: life for name, life in self._lives.items() if life.until > now}
+        self._lives[me.worker] = _Life(me.epoch, now + self._life_ttl_s)
 
     def _target(self, me: Incarnation, partitions: int) -> int:
         """The share of this worker: floor, or one more while not too many others have one more."""

@@ -12,7 +12,7 @@ from schemas.signals import Beat, Signal
 
 
 class Incarnation(msgspec.Struct, frozen=True):
-    """One life of a worker: its name and how often that name has started. A higher epoch fences a lower one."""
+    """One life of a worker: its name, and a number higher than that of any life before. It fences those of its name."""
 
     worker: str
     epoch: int

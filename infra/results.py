@@ -7,6 +7,7 @@ script, one round trip per verb, and every verb is harmless when it is run again
 
 import itertools
 import uuid
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ from schemas.signals import Cancel
 STATES: dict[str, AppendState] = {"s": "stored", "c": "cancelled", "f": "fenced", "e": "ended"}
 TERMINAL, EMITTED, MADE = 1, 2, 4  # flags of a row, as in append.lua
 
+# Requests whose claim got no answer, the latest ones; each is at least as many bytes as its id.
+MOST_UNANSWERED = 10_000
+
 _packed = msgspec.msgpack.Encoder().encode
 
 
@@ -41,8 +45,8 @@ class RedisResults:
         self._metrics = metrics
         self._calls = map(f"{uuid.uuid4().hex}:{{}}".format, itertools.count())
         # Calls whose reply never came, by request: asked again, they must be recognised, or the request would look
-        # busy for as long as this worker lives. Empty unless Redis is in trouble.
-        self._unanswered: dict[str, str] = {}
+        # busy for as long as this worker lives. Empty unless Redis is in trouble; some are never asked again.
+        self._unanswered: OrderedDict[str, str] = OrderedDict()
 
     async def claim(self, head: Head, by: Incarnation, max_attempts: int) -> Claim:
         request_id = head.request_id
@@ -56,6 +60,8 @@ class RedisResults:
             state, attempt, last_seq, emitted, made = await self._claim(names, args)
         except BaseException:
             self._unanswered[request_id] = call
+            if len(self._unanswered) > MOST_UNANSWERED:
+                self._unanswered.popitem(last=False)
             raise
         return Claim(state.decode(), attempt, last_seq, bool(emitted), made)
 

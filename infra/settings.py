@@ -1,6 +1,8 @@
 """All settings: one frozen value, read once from the environment. A wrong value refuses to start, naming the key."""
 
+import logging
 import os
+import re
 import socket
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -8,12 +10,31 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+log = logging.getLogger(__name__)
+
 PREFIX = "TRIPTYCH_"
 # After its request has ended, an answer can be read again for 10 minutes and its URLs be opened for an hour.
 USE_S = 7_200
 
 Positive = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+MOST_GATEWAYS = 256
+
+
+_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
+
+# What Kubernetes tells every container about each Service of the namespace ("service links"), by the end of its name.
+# A Service `triptych` or `triptych-gateway` makes names that begin like our settings; their values are no setting's.
+_PROTOCOL = "(?:TCP|UDP|SCTP)"
+_PORT_URL = re.compile(r"(?:tcp|udp|sctp)://\S+:\d+")
+_SERVICE_LINKS = (
+    (re.compile(r"\w+_SERVICE_HOST"), re.compile(r"[0-9A-Fa-f:.]+")),
+    (re.compile(r"\w+_SERVICE_PORT(?:_\w+)?"), re.compile(r"\d+")),
+    (re.compile(rf"\w+_PORT(?:_\d+_{_PROTOCOL})?"), _PORT_URL),
+    (re.compile(rf"\w+_PORT_\d+_{_PROTOCOL}_PROTO"), re.compile("tcp|udp|sctp")),
+    (re.compile(rf"\w+_PORT_\d+_{_PROTOCOL}_PORT"), re.compile(r"\d+")),
+    (re.compile(rf"\w+_PORT_\d+_{_PROTOCOL}_ADDR"), re.compile(r"[0-9A-Fa-f:.]+")),
+)
 
 
 class WrongSetting(Exception):
@@ -37,7 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = "127.0.0.1:9092"  # bootstrap servers, host:port[,host:port]
     redis: str = "redis://127.0.0.1:6379/0"  # Redis or Valkey URL
     s3_endpoint: str = "http://127.0.0.1:9000"  # S3 endpoint (path style, SigV4)
-    s3_public_endpoint: str = ""  # the endpoint as clients see it, for presigned URLs; empty = s3_endpoint
+    s3_public_endpoint: str = ""  # the store as clients see it, for presigned URLs; empty = links go through gateways
+    public_url: str = ""  # gateways as clients see them, for those links; empty = as each client has reached one
     s3_bucket: str = "triptych"  # created if missing
     s3_region: str = "us-east-1"
     s3_access_key: Secret = Secret("triptych")
@@ -48,8 +70,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"  # listen address of the gateway, and of a worker's metrics_port
     port: Port = 8000  # gateway listen port
     gateway_id: str = ""  # empty = host name and process id
+    gateways: Annotated[int, Meta(ge=1, le=MOST_GATEWAYS)] = 1  # processes of a gateway, on one port
     worker: str = ""  # worker name; a stable one takes its partitions back at once; empty = host name and pid
-    metrics_port: Port = 0  # a worker's /metrics and /healthz; 0 = a free port
+    # a worker's /metrics and /healthz, or the first of several gateways on one port by itself; 0 = a free port
+    metrics_port: Port = 0
     steering: str = "affinity"  # policy[:key=value,...]; see topics/steering/policy.py
     handoff_after_s: Annotated[int, Meta(ge=0)] = (
         0  # a job that would wait longer in its worker's queue moves; 0 = never
@@ -104,7 +128,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     Raises:
         WrongSetting: a value has the wrong type or range, or a TRIPTYCH_ variable is no setting.
     """
-    source = os.environ if environ is None else environ
+    source = _without_service_links(os.environ if environ is None else environ)
     values: dict[str, object] = {}
     for field in msgspec.structs.fields(Settings):
         raw = source.get(variable(field.name))
@@ -118,11 +142,34 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
             raise WrongSetting(f"{variable(field.name)}: {error}") from None
     known = {variable(field.name) for field in msgspec.structs.fields(Settings)} | OTHERS
     for name in source:
-        if name.startswith(PREFIX) and name not in known:
+        if name not in known:
             raise WrongSetting(f"{name} is no setting of Triptych; see the table in README.md")
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
+    _check_urls(settings)
     _check_times(settings)
     return settings
+
+
+def _check_urls(settings: Settings) -> None:
+    """Those that clients are given: a wrong one would be noticed only by them."""
+    for field in ("public_url", "s3_public_endpoint"):
+        url = getattr(settings, field)
+        if url and not _URL.fullmatch(url):
+            raise WrongSetting(f"{variable(field)}: expected http(s)://host[:port][/path], got {url!r}")
+
+
+def _without_service_links(environ: Mapping[str, str]) -> dict[str, str]:
+    """Our variables, but for what only looks like one."""
+    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+    links = {name for name, value in ours.items() if _is_service_link(name, value)}
+    # A Service `triptych` hides TRIPTYCH_PORT, a setting; whoever had set it must hear that it does not hold.
+    for name in sorted(links & {variable(field) for field in Settings.__struct_fields__}):
+        log.warning("%s=%s is a service link of Kubernetes and no setting: the default holds", name, ours[name])
+    return {name: value for name, value in ours.items() if name not in links}
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    return any(names.fullmatch(name) and values.fullmatch(value) for names, values in _SERVICE_LINKS)
 
 
 def _check_times(settings: Settings) -> None:

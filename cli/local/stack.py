@@ -16,15 +16,20 @@ from schemas.manifest import Manifest
 GATEWAY = "gateway"
 BROKER_PORT, VALKEY_PORT, S3_PORT = 9092, 6379, 9000
 GATEWAY_LIMIT_S = 60.0
+# For each gateway more than one: they start at the same time, on the same cores.
+MORE_GATEWAY_LIMIT_S = 30.0
 # On one machine nobody takes over what is cut off, but nobody wants to watch a stop for half a minute either.
 DRAIN_S = 8
 # What a part may take after its drain: error events of cut streams, commits, an engine that is closed.
 LAST_WORDS_S = 10.0
+# Whoever keeps several gateways ends the one that takes longer than that, and must have the time for it.
+KEEPER_S = 2.0
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # auto, kafka, embedded or host:port
     port: int
+    gateways: int = 0  # processes on that port; 0 = as the settings say
     workers: int  # LLM workers in all
     models: str  # comma-separated; empty = those that come with it and can run here
     engine: str  # of the LLM workers
@@ -82,7 +87,7 @@ def plan(
     served = [one.id for one in models]
     environment = _environment(options, settings, addresses, served)
     workers = _workers(options, models, environment)
-    gateway = _gateway(options, addresses.url, environment)
+    gateway = _gateway(options, settings, addresses.url, environment)
     return Plan(
         addresses=addresses,
         decision=decision,
@@ -116,7 +121,6 @@ def _environment(options: UpOptions, settings: Settings, addresses: Addresses, m
         "kafka": addresses.bootstrap,
         "redis": addresses.redis,
         "s3_endpoint": addresses.s3,
-        "s3_public_endpoint": addresses.s3,
         "models": ",".join(models),
         "model_dir": str(Path(settings.model_dir).resolve()),
         "drain_s": str(DRAIN_S),
@@ -124,17 +128,18 @@ def _environment(options: UpOptions, settings: Settings, addresses: Addresses, m
     return {variable(field): value for field, value in values.items()} | {"PYTHONUNBUFFERED": "1"}
 
 
-def _gateway(options: UpOptions, url: str, environment: dict[str, str]) -> Part:
+def _gateway(options: UpOptions, settings: Settings, url: str, environment: dict[str, str]) -> Part:
+    gateways = options.gateways or settings.gateways
     return Part(
         name=GATEWAY,
-        argv=[sys.executable, "-m", "gateway"],
+        argv=[sys.executable, "-m", "gateway", "--gateways", str(gateways)],
         log=options.home / "logs" / "gateway.log",
         port=options.port,
         # Whether the others are there is /readyz's business.
         ready=lambda: probes.http_status(f"{url}/healthz") == 200,
-        start_limit_s=GATEWAY_LIMIT_S,
+        start_limit_s=GATEWAY_LIMIT_S + (gateways - 1) * MORE_GATEWAY_LIMIT_S,
         environment={**environment, variable("port"): str(options.port), variable("gateway_id"): GATEWAY},
-        stop_limit_s=DRAIN_S + LAST_WORDS_S,
+        stop_limit_s=DRAIN_S + LAST_WORDS_S + KEEPER_S,
         orphan_signal=SIGTERM,
     )
 

@@ -6,8 +6,8 @@ One thread. Whoever owns the supervisor calls `tick()` a few times a second and 
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from cli.local import backoff
 from cli.local.process import Part, failure
+from infra import backoff
 from infra.clock import Clock
 
 State = Literal["waiting", "starting", "ready", "restarting", "stopped"]

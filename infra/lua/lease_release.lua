@@ -1,9 +1,10 @@
 -- Give back these leases and stop counting for the share. ARGV[3] = ms for which this life still lives for claims; 0: not
--- at all. KEYS: epoch, alive:<worker>, workers, beats, then the lease keys to free. ARGV: worker, epoch, ms.
--- Returns fenced: another life of this name has joined since, and nothing was done.
+-- at all. KEYS: life:<worker>, alive:<worker>, workers, beats, then the lease keys to free. ARGV: worker, epoch, ms, and how
+-- long the name is remembered in ms. Returns fenced: a later life of this name has joined, and nothing was done.
 local worker, epoch, ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local known = redis.call('HGET', KEYS[1], worker)
-if known and known ~= epoch then return 1 end
+local known = tonumber(redis.call('GET', KEYS[1]) or 0)
+if known > tonumber(epoch) then return 1 end
+redis.call('SET', KEYS[1], epoch, 'PX', ARGV[4])
 -- Leases of earlier lives of this name as well: they would only be in the way until they expire.
 for k = 5, #KEYS do
   local owner = redis.call('GET', KEYS[k])

@@ -1,7 +1,7 @@
 -- Renew this worker and its leases, take free ones up to its share, give the surplus back. Redis' clock is the only one.
--- KEYS: epoch, alive:<worker>, workers, beats, then all lease keys in order; a lease's value is `<worker>:<epoch>`.
--- ARGV: worker, epoch, lease time in ms, beat, and '1' or '0' for each partition: held after the last tick or not.
--- Returns {fenced, owned, taken}; fenced means that another life of this name has joined since.
+-- KEYS: life:<worker>, alive:<worker>, workers, beats, then all lease keys in order; a lease's value is `<worker>:<epoch>`.
+-- ARGV: worker, epoch, lease time in ms, beat, '1' or '0' for each partition: held after the last tick or not; how long the
+-- name is remembered in ms. Returns {fenced, owned, taken}; fenced means that a later life of this name has joined.
 --
 -- The share is floor(P/n), and one more for P%n workers. Who holds that one more keeps it while not too many do: a name
 -- that sorts first moves nothing when it joins. A script runs alone, so two can never give up the same surplus.
@@ -9,13 +9,13 @@
 -- the others are back as well.
 local worker, epoch, ttl = ARGV[1], ARGV[2], ARGV[3]
 local me = worker .. ':' .. epoch
-local known = redis.call('HGET', KEYS[1], worker)
-if known and known ~= epoch then return {1, {}, {}} end
+local known = tonumber(redis.call('GET', KEYS[1]) or 0)
+if known > tonumber(epoch) then return {1, {}, {}} end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- A missing epoch means that Redis lost its memory; the living enter themselves again.
-redis.call('HSET', KEYS[1], worker, epoch)
+redis.call('SET', KEYS[1], epoch, 'PX', ARGV[6])
 redis.call('SET', KEYS[2], epoch, 'PX', ttl)
 redis.call('ZADD', KEYS[3], now + ttl, worker)
 local dead = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)

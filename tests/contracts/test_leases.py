@@ -3,87 +3,16 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from infra import keys
-from infra.clock import ManualClock
 from infra.faults import Unavailable
 from infra.leases import RedisLeases
-from infra.memory_leases import MemoryLeases
-from infra.ports import Incarnation, Leases, Tick
-from schemas.signals import Beat
-
-TTL_MS = 400
-PARTITIONS = 12
-
-
-class Pool(msgspec.Struct):
-    """Leases of one model, as seen by any number of processes; `sleep` lets seconds pass."""
-
-    connect: Callable[[], Leases]
-    sleep: Callable[[float], Awaitable[None]]
-
-    async def expire(self) -> None:
-        await self.sleep(TTL_MS / 1000 + 0.05)
-
-    async def some_time(self) -> None:
-        """Less than a lease time; three of them are more."""
-        await self.sleep(TTL_MS / 1000 * 0.4)
-
-    async def join(self, worker: str) -> "Member":
-        leases = self.connect()
-        return Member(leases, await leases.join(worker))
-
-
-class Member(msgspec.Struct):
-    leases: Leases
-    me: Incarnation
-
-    async def tick(self, partitions: int = PARTITIONS) -> Tick:
-        return await self.leases.tick(self.me, partitions, beat_of(self.me))
-
-    async def retire(self) -> None:
-        await self.leases.retire(self.me, PARTITIONS, beat_of(self.me))
-
-    async def leave(self) -> None:
-        await self.leases.leave(self.me)
-
-
-def beat_of(me: Incarnation, running: int = 0) -> Beat:
-    return Beat(me.worker, me.epoch, at=1.0, running=running)
-
-
-async def settle(*members: Member, partitions: int = PARTITIONS) -> list[frozenset[int]]:
-    """Tick in turn until nothing moves."""
-    before: list[frozenset[int]] = []
-    for _ in range(8):
-        now = [(await one.tick(partitions)).owned for one in members]
-        if now == before:
-            return now
-        before = now
-    raise AssertionError(f"shares keep moving: {before}")
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
-async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Pool]:
-    if request.param == "memory":
-        clock = ManualClock()
-        board = MemoryLeases(clock, ttl_ms=TTL_MS)
-
-        async def advance(seconds: float) -> None:
-            clock.advance(seconds)
-
-        yield Pool(lambda: board, advance)
-        return
-    redis = Redis.from_url(request.getfixturevalue("redis_url"))
-    model = f"m-{uuid.uuid4().hex[:8]}"
-    # Real leases expire by real time, so here the sleep is the thing under test.
-    yield Pool(lambda: RedisLeases(redis, model, ttl_ms=TTL_MS), asyncio.sleep)
-    await redis.aclose()
+from tests.contracts.lease_worlds import PARTITIONS, TTL_MS, Pool, beat_of, settle
 
 
 async def test_a_lone_worker_owns_every_partition_after_one_tick(pool: Pool) -> None:
@@ -251,21 +180,8 @@ class TestOnRedis:
         assert await redis.get(keys.alive(model, "a")) == str(me.epoch).encode()
         assert await redis.exists(keys.workers(model), keys.beats(model), keys.lease(model, 0)) == 0
         await leases.leave(me)
-        assert [key async for key in redis.scan_iter(f"tri:{{{model}}}:*")] == [keys.epoch(model).encode()]
-
-    async def test_a_wiped_redis_does_not_fence_the_living_but_a_life_after_the_wipe_does(self, redis: Redis) -> None:
-        model = f"m-{uuid.uuid4().hex[:8]}"
-        leases = RedisLeases(redis, model, ttl_ms=TTL_MS)
-        await leases.join("a")
-        me = await leases.join("a")
-        await leases.tick(me, PARTITIONS, beat_of(me))
-        async for key in redis.scan_iter(f"tri:{{{model}}}:*"):
-            await redis.delete(key)
-        assert not (await leases.tick(me, PARTITIONS, beat_of(me))).fenced
-        await redis.delete(keys.epoch(model))
-        newer = await leases.join("a")
-        assert newer.epoch < me.epoch
-        assert (await leases.tick(me, PARTITIONS, beat_of(me))).fenced
+        left = {key.decode() async for key in redis.scan_iter(f"tri:{{{model}}}:*")}
+        assert left == {keys.epochs(model), keys.life(model, "a")}
 
     async def test_a_redis_that_is_gone_is_a_connection_error(self) -> None:
         client = Redis.from_url("redis://127.0.0.1:1/0")

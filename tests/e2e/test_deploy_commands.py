@@ -1,10 +1,13 @@
 """Every command of docker-compose.yml and of the images, run as it stands there, in what its image would hold."""
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import signal
 import subprocess
 import urllib.request
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from cli.local import broker, kafka_jars, ports
 from cli.local import valkey as local_valkey
 from cli.local.process import Part, running
+from gateway.links import Links
 from infra import settings
+from infra.blobs import S3Blobs
+from infra.clock import SystemClock
+from infra.settings import Secret, Settings
+from schemas.refs import BlobRef
 from tests import deploy
 from tests.containers import Containers, checks, grace_s
 from tests.services import S3
@@ -86,6 +94,58 @@ async def test_the_services_become_healthy_answer_and_stop_in_their_grace_period
             for name, process in (("llm", llm), ("gateway", gateway)):
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.to_thread(process.wait, grace_s(name)) == 0, containers.log(name)
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+def fetch(url: str, method: str = "GET", data: bytes | None = None, media_type: str = "") -> bytes:
+    request = urllib.request.Request(url, data, {"content-type": media_type} if media_type else {}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def upload(url: str) -> bool:
+    """Announce a file, put its bytes where we are told to, and read them back; all by one address."""
+    body = json.dumps({"filename": "a.png", "bytes": len(PNG), "purpose": "vision"}).encode()
+    made = json.loads(fetch(f"{url}/v1/files", "POST", body, "application/json"))
+    assert made["upload"]["url"].startswith(f"{url}/v1/uploads/")
+    put = json.loads(fetch(made["upload"]["url"], "PUT", PNG))
+    return put["status"] == "processed" and fetch(f"{url}/v1/files/{made['id']}/content") == PNG
+
+
+@pytest.mark.timeout(400)  # three processes that begin with nothing compiled
+async def test_two_gateways_answer_at_the_one_address_that_clients_reach(containers: Containers, s3: S3) -> None:
+    containers.run("topics")
+    containers.run("models")
+    first, second, front = ports.free(), ports.free(), ports.free()
+    url = f"http://{ports.LOOPBACK}:{front}"
+    behind = [part for port in (first, second) for part in ("--to", f"{ports.LOOPBACK}:{port}")]
+    _, alive = checks("gateway")
+    with contextlib.ExitStack() as started:
+        one = started.enter_context(containers.start("gateway", TRIPTYCH_PORT=str(first)))
+        await containers.becomes_healthy("gateway", alive, first)
+        started.enter_context(containers.start("gateway", TRIPTYCH_PORT=str(second)))
+        await containers.becomes_healthy("gateway", alive, second)
+        balancer = started.enter_context(containers.start("front", *behind, TRIPTYCH_PORT=str(front)))
+        await containers.becomes_healthy("front", alive, front)
+        assert await asyncio.to_thread(upload, url)
+        # A picture that a decoder has made: whichever gateway gave its link, any of them opens it.
+        blobs = S3Blobs(
+            Settings(s3_endpoint=s3.endpoint, s3_access_key=Secret(s3.access_key), s3_secret_key=Secret(s3.secret_key))
+        )
+        await blobs.start()
+        ref = BlobRef(f"outputs/{uuid.uuid4().hex}/0", hashlib.sha256(PNG).hexdigest(), len(PNG), "image/png")
+        await blobs.put(ref, PNG)
+        await blobs.close()
+        link = Links(s3.secret_key, "", SystemClock()).output(ref, 60, url)
+        assert [await asyncio.to_thread(fetch, link) for _ in range(4)] == [PNG] * 4
+        one.kill()
+        await asyncio.to_thread(one.wait)
+        for _ in range(4):
+            assert await asyncio.to_thread(fetch, f"{url}/healthz") == b'{"status":"alive"}'
+        balancer.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(balancer.wait, grace_s("front")) == 0, containers.log("front")
 
 
 @pytest.mark.parametrize("target", ["gateway", "worker-cpu", "worker-gpu"])

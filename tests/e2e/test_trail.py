@@ -50,7 +50,7 @@ async def ask(http: httpx.AsyncClient, picture: int, x_request_id: str) -> tuple
     body = {"model": MODEL, "messages": messages, "max_tokens": 4, "user": "somebody"}
     answer = await http.post("/v1/chat/completions", json=body, headers={"x-request-id": x_request_id, **TRACE})
     assert answer.status_code == 200, answer.text
-    trail = await http.get(f"/v1/requests/{x_request_id}")
+    trail = await http.get(f"/v1/requests/{answer.headers['x-triptych-request-id']}")
     return answer, trail.json()
 
 

@@ -19,11 +19,13 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
+from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
 from gateway.render import Renderer
 from gateway.server import listen, serve
+from gateway.siblings import Siblings
 from gateway.speech import Speech
 from gateway.trail import Trails
 from gateway.transcripts import Transcripts
@@ -58,11 +60,27 @@ def topics_page(trial: Trial) -> AsyncApiPage:
     return AsyncApiPage(asyncapi.document(Settings(kafka="kafka:9092"), [PLAIN, CASCADE, DRAWS]), trial)
 
 
+def served_by(pool: Pool, tokenizer: ChatTokenizer, renderer: Renderer) -> ServedModels:
+    return ServedModels(
+        [
+            Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
+            for one in (PLAIN, CASCADE, DRAWS)
+        ]
+    )
+
+
 class Gateway:
     """One gateway under test and what stands behind it."""
 
     def __init__(
-        self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20, pool_wait_s: float = 0
+        self,
+        *,
+        max_open: int = 100,
+        drain_s: float = 5.0,
+        max_body_bytes: int = 1 << 20,
+        pool_wait_s: float = 0,
+        presigned: bool = False,
+        siblings: Siblings | None = None,
     ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
@@ -78,16 +96,10 @@ class Gateway:
         self.web = FakeWeb()
         self.notes = MemoryArtifactNotes(clock)
         tokenizer = ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes())
-        renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
         dispatcher = unsteered(MODEL, PLAIN.partitions, self.pool)
         pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), dispatcher)
         self.pools = Pools({MODEL: pool}, self.metrics)
-        models = ServedModels(
-            [
-                Served(one, 600, renderer, pool, language_of(one, tokenizer), codes_of(one, tokenizer))
-                for one in (PLAIN, CASCADE, DRAWS)
-            ]
-        )
+        models = served_by(pool, tokenizer, Renderer(TEMPLATE, {}, tokenizer, clock))
         self.results = MemoryResults(self.hub)
         self.members = MemoryPoolMembers(clock, ttl_ms=3_600_000)
         needed = names.media_pools([CASCADE, DRAWS])
@@ -99,13 +111,15 @@ class Gateway:
         )
         intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
         self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
-        delivery = Delivery(self.blobs)
+        self.links = Links("store-secret", "", clock)
+        links = None if presigned else self.links
+        delivery = Delivery(self.blobs, links)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
         speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads),
+            app.Api(self.chat, speech, self.uploads, self.blobs, links, siblings),
             health,
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),

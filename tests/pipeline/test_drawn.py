@@ -42,7 +42,7 @@ async def test_a_model_that_draws_on_its_own_gives_pictures_as_content_parts(gat
     content: Any = answer.choices[0].message.content
     assert [part["type"] for part in content] == ["text", "image_url", "text"]
     assert (content[0]["text"], content[2]["text"]) == ("Here: ", "Done.")
-    assert content[1]["image_url"]["url"].startswith("memory:outputs/")
+    assert content[1]["image_url"]["url"].startswith(f"{gateway.url}/v1/outputs/")
     (output,) = gateway.pool.jobs[0].outputs
     assert (output.begin, output.end, output.first, output.last) == (358, 359, 35, 60)
     assert output.options == ImageOptions()
@@ -139,7 +139,7 @@ async def test_images_generate_gives_base64_unless_urls_are_asked_for(gateway: G
     assert job.outputs[0].options == ImageOptions()
     urls = await client.images.generate(model=DRAWS.id, prompt="x", response_format="url")
     assert urls.data is not None
-    assert (urls.data[0].url or "").startswith("memory:outputs/")
+    assert (urls.data[0].url or "").startswith(f"{gateway.url}/v1/outputs/")
 
 
 async def test_every_parameter_of_a_picture_reaches_its_decoder(gateway: Gateway) -> None:

@@ -43,7 +43,8 @@ async def test_an_unknown_model_is_not_found(gateway: Gateway) -> None:
         await client.models.retrieve("nobody")
 
 
-async def test_ready_says_what_is_not(gateway: Gateway) -> None:
+async def test_ready_says_what_is_not(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.health")
     async with gateway.http() as client:
         ready = await client.get("/readyz")
         assert ready.status_code == 200
@@ -62,13 +63,15 @@ async def test_ready_says_what_is_not(gateway: Gateway) -> None:
         "ready": False,
         "checks": {
             "bus": "ok",
-            "redis": "Unavailable: nobody there",
+            "redis": "does not answer",
             "store": "ok",
             f"model {MODEL}": "no LLM worker serves it",
         },
         "pools": dict.fromkeys(POOLS, "ok: 1 worker"),
         "degraded": [],
     }
+    told = [one.getMessage() for one in caplog.records if one.name == "gateway.health"]
+    assert told == ["readiness: redis does not answer: Unavailable: nobody there"]
 
 
 async def test_a_pool_without_workers_is_named_and_does_not_make_the_gateway_unready(gateway: Gateway) -> None:
@@ -226,15 +229,28 @@ async def test_a_refused_request_is_found_by_the_id_that_its_refusal_has(gateway
     async with gateway.http() as client:
         refused = await client.post("/v1/chat/completions", json=too_long)
         told = (await client.get(f"/v1/requests/{refused.headers['x-request-id']}")).json()
-        own = {"x-request-id": "order-7"}
-        answers = [await client.post("/v1/chat/completions", json=too_long, headers=own) for _ in range(2)]
-        latest = (await client.get("/v1/requests/order-7")).json()
-    assert [one.status_code for one in (refused, *answers)] == [400] * 3
+        same = (await client.get(f"/v1/requests/{refused.headers['x-triptych-request-id']}")).json()
+    assert refused.status_code == 400
     assert (told["outcome"], told["x_request_id"]) == ("context_length_exceeded", refused.headers["x-request-id"])
-    assert latest["id"] != told["id"]
-    assert (await _found(gateway, latest["id"])) == latest
+    assert same == told
 
 
-async def _found(gateway: Gateway, request_id: str) -> Any:
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"messages": [{"role": "user", "content": "word " * 900}]}])
+async def test_nobody_reads_a_trail_by_an_id_that_another_client_has_chosen(
+    gateway: Gateway, more: dict[str, Any]
+) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **more}
+    own = {"x-request-id": "order-7"}
     async with gateway.http() as client:
-        return (await client.get(f"/v1/requests/{request_id}")).json()
+        answers = [await client.post("/v1/chat/completions", json=body, headers=own) for _ in range(2)]
+        guessed = await client.get("/v1/requests/order-7")
+        told = [await client.get(f"/v1/requests/{one.headers['x-triptych-request-id']}") for one in answers]
+    assert guessed.status_code == 404
+    assert [one.headers["x-request-id"] for one in answers] == ["order-7", "order-7"]
+    assert [one.json()["x_request_id"] for one in told] == ["order-7", "order-7"]
+    assert told[0].json()["id"] != told[1].json()["id"]
+
+
+async def test_what_asks_for_no_work_has_no_id_of_it(gateway: Gateway) -> None:
+    async with gateway.http() as client:
+        assert "x-triptych-request-id" not in (await client.get("/v1/models")).headers

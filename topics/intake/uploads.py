@@ -95,6 +95,24 @@ class Uploads:
         await self._records.add(record)
         return record, UploadTarget(url, "PUT", int(record.created_at) + UPLOAD_URL_S)
 
+    async def fill(self, file_id: str, chunks: AsyncIterator[bytes]) -> FileRecord:
+        """Store the bytes of an announced file; once, unless they are the same again.
+
+        Raises:
+            MediaFault: file_not_found, media_unreadable when there are fewer than announced, media_too_large, or
+                media_type_unsupported.
+        """
+        record = await self.get(file_id)
+        _, ref = await store(self._blobs, chunks, record.size_bytes)
+        if ref.size_bytes != record.size_bytes:
+            raise MediaFault("media_unreadable", f"it has {ref.size_bytes} bytes, not {record.size_bytes} as announced")
+        now = await self.get(file_id)  # another upload may have been faster, and be in use already
+        if now.blob is not None and now.blob != ref:
+            raise MediaFault("media_unreadable", "other bytes have been uploaded for this file already")
+        record = msgspec.structs.replace(now, blob=ref)
+        await self._records.update(record)
+        return record
+
     async def get(self, file_id: str) -> FileRecord:
         """Raises MediaFault: file_not_found."""
         record = await self._records.get(file_id) if _ID.fullmatch(file_id) else None

@@ -1,8 +1,9 @@
-"""Trails of the last requests: found by either id, and bounded."""
+"""Trails of the last requests: found by who asked for them, and bounded."""
 
 import pytest
 
 from gateway import trail
+from gateway.request_ids import Ids
 from gateway.trail import RequestTrail, Trailed, Trails
 from infra.memory import MemoryFollower, MemoryHub, MemoryResults
 from infra.ports import Incarnation, Outgoing
@@ -16,29 +17,32 @@ def head(number: int) -> Head:
     return Head(f"chatcmpl-{number}", "m", deadline_at=2e9, created_at=1.8e9, reply_to="gw")
 
 
-def test_an_id_of_the_client_s_finds_its_latest_request() -> None:
+def test_an_id_that_a_client_has_chosen_finds_nothing_and_hides_nothing() -> None:
     trails = Trails()
-    first = trails.begin(head(1), "m", "a")
-    latest = trails.begin(head(2), "m", "a")
-    assert trails.get("a") is latest
-    assert trails.get("chatcmpl-1") is first
+    first = trails.begin(head(1), "m", Ids("made-up"))
+    second = trails.begin(head(2), "m", Ids("made-up", chosen=True))
+    third = trails.begin(head(3), "m", Ids("order-7", chosen=True))
+    assert trails.get("made-up") is first
+    assert [trails.get(one.id) for one in (first, second, third)] == [first, second, third]
+    with pytest.raises(TriptychError, match="No request 'order-7'"):
+        trails.get("order-7")
 
 
 def test_the_oldest_are_forgotten_with_both_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail, "KEPT", 2)
     trails = Trails()
-    for number, caller in enumerate(["a", "b", "a", "c"]):
-        trails.begin(head(number), "m", caller)
-    for gone in ("chatcmpl-0", "chatcmpl-1", "b"):
+    for number, exchange in enumerate(["a", "b", "c", "d"]):
+        trails.begin(head(number), "m", Ids(exchange))
+    for gone in ("chatcmpl-0", "chatcmpl-1", "a", "b"):
         with pytest.raises(TriptychError, match="No request"):
             trails.get(gone)
-    assert trails.get("a").id == "chatcmpl-2"  # used again since the first was forgotten
-    assert trails.get("c").id == "chatcmpl-3"
-    assert len(trails._by_caller) == 2
+    assert trails.get("c").id == "chatcmpl-2"
+    assert trails.get("d").id == "chatcmpl-3"
+    assert len(trails._by_exchange) == 2
 
 
 async def followed(hub: MemoryHub, one: Head) -> tuple[Trailed, RequestTrail]:
-    follower, told = MemoryFollower(hub, "gw"), Trails().begin(one, "m", "a")
+    follower, told = MemoryFollower(hub, "gw"), Trails().begin(one, "m", Ids("a"))
     await follower.start()
     return Trailed(follower.follow("m", one.request_id), told), told
 

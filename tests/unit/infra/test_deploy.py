@@ -79,18 +79,32 @@ def test_whoever_waits_for_a_service_waits_for_its_health_or_its_end() -> None:
             assert link["condition"] == wanted
 
 
-def test_only_the_gateway_has_a_port_on_the_host_and_only_on_loopback() -> None:
+def test_only_the_gateways_have_a_port_on_the_host_together_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in deploy.services().items() if "ports" in service}
     by_default = {name for name in published if "profiles" not in deploy.services()[name]}
-    assert by_default == {"gateway"}
-    assert published == {"gateway": ["127.0.0.1:8000:8000"], "grafana": ["127.0.0.1:3000:3000"]}
+    assert by_default == {"front"}
+    assert published == {"front": ["127.0.0.1:8000:8000"], "grafana": ["127.0.0.1:3000:3000"]}
 
 
 def test_services_can_be_scaled() -> None:
     assert not [name for name, service in deploy.services().items() if {"container_name", "hostname"} & set(service)]
-    assert "ports" not in deploy.services()["llm"]
+    for name in ("gateway", "llm"):  # a port of the host goes to one container only
+        assert "ports" not in deploy.services()[name]
     # A fixed name would make two replicas fence each other for ever.
     assert not [name for name, service in triptych_services().items() if "TRIPTYCH_WORKER" in service["environment"]]
+
+
+def test_what_has_the_port_of_the_host_leads_to_where_the_gateways_listen() -> None:
+    front, gateway = deploy.services()["front"], deploy.services()["gateway"]
+    assert front["command"][-2:] == ["--to", f"gateway:{gateway['environment']['TRIPTYCH_PORT']}"]
+    assert front["ports"][0].endswith(f":{front['environment']['TRIPTYCH_PORT']}")
+    assert set(front["networks"]) & set(gateway["networks"])
+
+
+def test_clients_are_not_sent_to_an_address_that_only_containers_reach() -> None:
+    environment = deploy.services()["gateway"]["environment"]
+    loaded = settings.load({key: str(value) for key, value in environment.items()})
+    assert (loaded.s3_public_endpoint, loaded.public_url) == ("", "")
 
 
 @pytest.mark.parametrize("name", sorted(deploy.services()))

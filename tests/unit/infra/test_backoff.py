@@ -1,4 +1,4 @@
-from cli.local import backoff
+from infra import backoff
 
 
 def test_every_death_in_a_row_doubles_the_delay_up_to_a_limit() -> None:
