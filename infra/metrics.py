@@ -22,7 +22,8 @@
 | triptych_feed_gaps_total       | counter   | model          | the engine's cache events are lost beyond replay       |
 | triptych_feed_skipped_blocks_total | counter | model, reason | cached blocks not indexed: see workers/block_map.py   |
 
-Those of media, encoders and decoders are in infra/media_metrics.py.
+Those of media, encoders and decoders are in infra/media_metrics.py; triptych_gateway_up, of several gateways on one
+port, is in gateway/siblings.py.
 """
 
 from collections.abc import Callable

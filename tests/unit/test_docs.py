@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import siblings
 from infra import settings
 from infra.metrics import Metrics
 from tests import deploy
@@ -41,7 +42,7 @@ def test_variables_of_the_compose_file_are_all_explained() -> None:
 
 def test_metrics_that_operations_names_exist() -> None:
     named = set(re.findall(r"\btriptych_[a-z_]+", _text(deploy.ROOT / "docs/operations.md")))
-    families = set(re.findall(r"^# TYPE (\S+) ", Metrics().render().decode(), re.MULTILINE))
+    families = set(re.findall(r"^# TYPE (\S+) ", Metrics().render().decode() + siblings.UP, re.MULTILINE))
     assert named
     assert named <= families
 
