@@ -11,7 +11,7 @@ from tests.pipeline.conftest import MODEL, Gateway
 HELLO = [{"role": "user", "content": "Say hello."}]
 GOOD: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 3}
 # Of one answer, or of a browser's alone.
-OWN_HEADERS = {"date", "x-request-id", "openai-processing-ms", "vary"}
+OWN_HEADERS = {"date", "x-request-id", "x-triptych-request-id", "openai-processing-ms", "vary"}
 OWN_FIELDS = {"id", "created"}
 
 

@@ -7,6 +7,7 @@ import pytest
 from gateway.chat import PATH, Chat
 from gateway.desk import Timeouts
 from gateway.front import Front
+from gateway.request_ids import Ids
 from tests.unit.gateway.client import Client
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
@@ -32,7 +33,14 @@ class Seen:
 async def sent(seen: Seen, method: str, path: str, headers: list[tuple[bytes, bytes]], *pieces: Any) -> Client:
     client, arriving = Client(), iter(pieces)
     front = Front(seen.framework, cast(Chat, seen), Timeouts(30, 60), 1_000)
-    scope = {"type": "http", "method": method, "path": path, "headers": headers, "state": {"request_id": "r"}}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "state": {"ids": Ids("r")},
+        "scheme": "http",
+    }
 
     async def receive() -> Any:
         return next(arriving)

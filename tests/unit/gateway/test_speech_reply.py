@@ -47,7 +47,7 @@ class Store:
 
 
 def answered(client: Client, store: Store, told: Raw | Sse) -> SpokenAnswer:
-    delivery = Delivery(cast(Blobs, store))
+    delivery = Delivery(cast(Blobs, store), None)
     return SpokenAnswer(client.send, delivery, told, Encoded("mp3", asyncio.Semaphore(1)), lambda: None)
 
 
