@@ -38,8 +38,9 @@ async def sent(seen: Seen, method: str, path: str, headers: list[tuple[bytes, by
         "method": method,
         "path": path,
         "headers": headers,
-        "state": {"ids": Ids("r")},
         "scheme": "http",
+        "server": ("127.0.0.1", 8000),
+        "state": {"ids": Ids("r")},
     }
 
     async def receive() -> Any:
