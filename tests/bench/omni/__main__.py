@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.bench import published
 from tests.bench.omni import digits, parallel, second_turn, speech, text
 from tests.stack import Stack, running
 
@@ -47,13 +48,17 @@ def real(parts: list[str], size: int, folder: Path, broker: str) -> dict[str, ob
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.omni", description=__doc__.split("\n\n")[0])
+    made.add_argument("--json", type=Path, help="write the figures here")
+    made.add_argument("--size", type=int, default=100, help="how many digits are shown, and drawn")
+    made.add_argument("--parts", default=",".join([*PARTS, "parallel"]), help="of these, comma separated")
+    made.add_argument("--broker", choices=["embedded", "kafka"], default="embedded")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.omni", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--size", type=int, default=100, help="how many digits are shown, and drawn")
-    parser.add_argument("--parts", default=",".join([*PARTS, "parallel"]), help="of these, comma separated")
-    parser.add_argument("--broker", choices=["embedded", "kafka"], default="embedded")
-    given = parser.parse_args()
+    given = parser().parse_args()
     parts = given.parts.split(",")
     with tempfile.TemporaryDirectory(prefix="triptych-omni-") as folder:
         found = real(parts, given.size, Path(folder), given.broker)
@@ -61,7 +66,7 @@ def main() -> None:
             found |= parallel.ratio(Path(folder), given.broker)
     print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
     if given.json:
-        given.json.write_text(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        published.write(given.json, "vllm", found)
 
 
 if __name__ == "__main__":
