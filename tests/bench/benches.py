@@ -39,7 +39,8 @@ class Bench(msgspec.Struct, frozen=True):
 _STEERING = "tests.bench.steering"
 BENCHES = (
     Bench("speech_files", "tests.bench.speech_files", "processor time of speech as mp3, opus and aac"),
-    Bench("prefix_index", "tests.bench.prefix_index", "what one steering decision costs Redis", small=("--calls", "20")),
+    Bench("prefix_index", "tests.bench.prefix_index", "what one steering decision costs Redis",
+          small=("--calls", "20")),
     Bench("results", "tests.bench.results", "what the result path costs; not published", published=False),
     Bench("gateway", "tests.bench.gateway", "what the pipeline adds to an engine",
           small=("--seconds", "1", "--broker", "embedded"), minutes=3),
@@ -49,7 +50,8 @@ BENCHES = (
           small=("--rounds", "2"), minutes=8),
     # The rows of thousands of rungs stay where they can be resumed; what is published is their summary.
     Bench("steering", _STEERING, "every policy on every workload, in the worker model",
-          full=("--variants", "exact,late,gateways4,handoff", "--json", ".triptych/bench/steering_rows.json", "--resume"),
+          full=("--variants", "exact,late,gateways4,handoff", "--json", ".triptych/bench/steering_rows.json",
+                "--resume"),
           small=("--workload", "w1h", "--arms", "affinity,weighted,round_robin", "--seeds", "1"),
           minutes=120, output="--summary"),
     Bench("steering_pipeline", _STEERING, "the worker model behind the real pipeline, beside the model alone",

@@ -27,7 +27,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 class Head(msgspec.Struct, frozen=True):
     command: str
-    commit: str  # "+changes": not everything was committed
+    commit: str  # "+changes": not all code was committed
     date: str  # UTC
     machine: Machine
     engine: Engine
@@ -72,7 +72,8 @@ def _command() -> str:
 
 def _commit() -> str:
     commit = _git("rev-parse", "--short=12", "HEAD")
-    return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
+    return f"{commit}+changes" if changed else commit
 
 
 def _git(*arguments: str) -> str:
