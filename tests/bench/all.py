@@ -17,6 +17,7 @@ import msgspec
 from tests.bench.benches import BENCHES, BY_NAME, Bench
 from tests.bench.published import ROOT
 
+OWN = Path(".triptych/bench")
 SMALL_LIMIT_S = 900.0
 SLOWER = 4  # than on two cores that nobody else uses; past it a full bench is ended
 STOP_LIMIT_S = 60.0  # for a bench to end what it has started
@@ -29,8 +30,8 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def run(bench: Bench, folder: Path, *, full: bool) -> Result:
-    """In a process of its own; what it prints goes beside its figures."""
-    made, log = folder / f"{bench.name}.json", folder / f"{bench.name}.log"
+    """In a process of its own; what it prints goes into OWN."""
+    made, log = folder / f"{bench.name}.json", OWN / f"{bench.name}.log"
     arguments = bench.arguments(folder, full=full)
     limit_s = bench.minutes * 60 * SLOWER if full else SMALL_LIMIT_S
     since, began_at = time.time(), time.monotonic()
@@ -66,7 +67,7 @@ def table(results: Sequence[Result]) -> str:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.bench.all", description=__doc__)
     made.add_argument("--full", action="store_true", help="what is published, instead of a small piece of each")
-    made.add_argument("--out", type=Path, default=Path(".triptych/bench"), help="where figures and logs go")
+    made.add_argument("--out", type=Path, default=OWN, help="where the figures go")
     made.add_argument("--only", type=_names, default=list(BENCHES), help=f"of {', '.join(BY_NAME)}, comma separated")
     return made
 
@@ -79,7 +80,7 @@ def _names(given: str) -> list[Bench]:
 
 
 def results(benches: Sequence[Bench], folder: Path, *, full: bool) -> Iterator[Result]:
-    folder.mkdir(parents=True, exist_ok=True)
+    OWN.mkdir(parents=True, exist_ok=True)
     for bench in benches:
         print(f"{bench.name}: {bench.command(folder, full=full)}", flush=True)
         yield run(bench, folder, full=full)

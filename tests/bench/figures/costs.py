@@ -22,6 +22,12 @@ def benches() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gateway_most(data: Data) -> str:
+    """One at once, and as many as were tried."""
+    counts = {row["concurrency"] for row in data["rows"]}
+    return gateway({"rows": [row for row in data["rows"] if row["concurrency"] in (min(counts), max(counts))]})
+
+
 def gateway(data: Data) -> str:
     lines = [
         "| answer (stub engine) | at once | answers/s | added to the first chunk, p50 ms | to the end, p50 ms |"

@@ -34,6 +34,7 @@ BLOCKS = {
     "scaling_phases": Block("steering_scaling", steering.phases),
     "omni": Block("omni", costs.omni),
     "gateway": Block("gateway", costs.gateway),
+    "gateway_most": Block("gateway", costs.gateway_most),
     "streams": Block("streams", costs.streams),
     "prefix_index": Block("prefix_index", costs.prefix_index),
 }
