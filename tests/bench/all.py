@@ -17,7 +17,7 @@ import msgspec
 from tests.bench.benches import BENCHES, BY_NAME, Bench
 from tests.bench.published import ROOT
 
-OWN = Path(".triptych/bench")
+OWN = ROOT / ".triptych/bench"
 SMALL_LIMIT_S = 900.0
 SLOWER = 4  # than on two cores that nobody else uses; past it a full bench is ended
 STOP_LIMIT_S = 60.0  # for a bench to end what it has started
@@ -32,11 +32,11 @@ class Result(msgspec.Struct, frozen=True):
 def run(bench: Bench, folder: Path, *, full: bool) -> Result:
     """In a process of its own; what it prints goes into OWN."""
     made, log = folder / f"{bench.name}.json", OWN / f"{bench.name}.log"
-    arguments = bench.arguments(folder, full=full)
+    OWN.mkdir(parents=True, exist_ok=True)
     limit_s = bench.minutes * 60 * SLOWER if full else SMALL_LIMIT_S
     since, began_at = time.time(), time.monotonic()
     with log.open("wb") as output:
-        command = [sys.executable, "-m", bench.module, *arguments]
+        command = [sys.executable, "-m", bench.module, *bench.arguments(folder, full=full)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         problem = _ended(process, limit_s)
     if not problem and not (made.exists() and made.stat().st_mtime >= since - 1):
@@ -80,7 +80,6 @@ def _names(given: str) -> list[Bench]:
 
 
 def results(benches: Sequence[Bench], folder: Path, *, full: bool) -> Iterator[Result]:
-    OWN.mkdir(parents=True, exist_ok=True)
     for bench in benches:
         print(f"{bench.name}: {bench.command(folder, full=full)}", flush=True)
         yield run(bench, folder, full=full)
