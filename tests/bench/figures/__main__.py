@@ -6,15 +6,17 @@ with 1 when a page or a picture is not what the data say.
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
 
 from tests.bench.benches import BY_NAME
 from tests.bench.figures import markers, registry
-from tests.bench.figures.data import FOLDER, NotYet, Published, origin
+from tests.bench.figures.data import FOLDER, NotYet, Published, link, origin
 from tests.bench.published import ROOT
 
+README = "README.md"
 PICTURES = Path("docs/bench")
 # In a picture: the file of figures that it was made from.
 SOURCE = "Source"
@@ -49,8 +51,9 @@ class Pages:
 
     def _texts(self) -> Iterator[tuple[Path, str]]:
         """Raises Unknown, markers.Malformed."""
-        for path in [self._root / "README.md", *sorted((self._root / "docs").rglob("*.md"))]:
-            yield path, markers.filled(path.read_text("utf-8"), self._table, self._number)
+        for path in [self._root / README, *sorted((self._root / "docs").rglob("*.md"))]:
+            table = partial(self._table, brief=path.name == README and path.parent == self._root)
+            yield path, markers.filled(path.read_text("utf-8"), table, self._number)
 
     def _pictures(self) -> Iterator[tuple[Path, str, registry.Picture]]:
         """Each picture's path and what it is to be made from; "" when there is nothing."""
@@ -61,14 +64,16 @@ class Pages:
                 source = ""
             yield self._root / PICTURES / each.file, source, each
 
-    def _table(self, name: str) -> str:
+    def _table(self, name: str, *, brief: bool) -> str:
         if name in registry.LISTS:
             return registry.LISTS[name]()
         if name not in registry.BLOCKS:
             raise Unknown(f"no block {name}: {', '.join([*registry.LISTS, *registry.BLOCKS])}")
         block = registry.BLOCKS[name]
         try:
-            return f"{block.table(self._published.get(block.bench))}\n{origin(self._published.head(block.bench))}\n"
+            head = self._published.head(block.bench)
+            told = link(block.bench, head) if brief else origin(head)
+            return f"{block.table(self._published.get(block.bench))}\n{told}\n"
         except NotYet:
             return f"*No figures yet: `{BY_NAME[block.bench].command(FOLDER)}` makes them.*\n"
 

@@ -10,7 +10,7 @@ from tests.bench.published import Head
 
 FOLDER = Path("docs/bench/data")
 NAMES = {
-    "sim": "modelled engine (sim): nothing is computed",
+    "sim": "sim engine: modelled workers, nothing is computed",
     "stub": "stub engine: no model runs",
     "vllm": "vLLM and real models",
     "none": "no engine takes part",
@@ -50,6 +50,11 @@ class Published:
             except FileNotFoundError as error:
                 raise NotYet(bench) from error
         return self._read[bench]
+
+
+def link(bench: str, head: Head) -> str:
+    """What engine it was, and the file that says the rest; for the README."""
+    return f"*{NAMES[head.engine]}; [{bench}.json]({FOLDER}/{bench}.json)*"
 
 
 def origin(head: Head) -> str:

@@ -15,25 +15,34 @@ parallel_ratio     time of 8 pictures in one request over 2 encoder workers / 8 
 """
 
 import argparse
+import importlib
 import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench import published
-from tests.bench.omni import digits, parallel, second_turn, speech, text
 from tests.stack import Stack, running
 
 MODELS = "smollm2-cascade,triptych-omni-tiny"
-PARTS: dict[str, Callable[[Stack, int], dict[str, object]]] = {
-    "digits": digits.recognised,
-    "together": digits.together,
-    "drawn": digits.drawn,
-    "hearing": speech.heard,
-    "speaking": speech.spoken,
-    "text": text.read,
-    "second": second_turn.second_turn,
+# Module and function; imported when they are run, because what they need takes seconds to import.
+PARTS = {
+    "digits": ("digits", "recognised"),
+    "together": ("digits", "together"),
+    "drawn": ("digits", "drawn"),
+    "hearing": ("speech", "heard"),
+    "speaking": ("speech", "spoken"),
+    "text": ("text", "read"),
+    "second": ("second_turn", "second_turn"),
 }
+
+
+def part(name: str) -> Callable[[Stack, int], dict[str, object]]:
+    module, function = PARTS[name]
+    found: Callable[[Stack, int], dict[str, object]] = getattr(
+        importlib.import_module(f"tests.bench.omni.{module}"), function
+    )
+    return found
 
 
 def real(parts: list[str], size: int, folder: Path, broker: str) -> dict[str, object]:
@@ -43,7 +52,7 @@ def real(parts: list[str], size: int, folder: Path, broker: str) -> dict[str, ob
         return found
     with running(folder / "real", "--model", MODELS, "--workers", "2", "--broker", broker) as stack:
         for name in chosen:
-            found |= PARTS[name](stack, size)
+            found |= part(name)(stack, size)
             print(json.dumps(found, ensure_ascii=False, default=str), flush=True)
     return found
 
@@ -63,6 +72,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="triptych-omni-") as folder:
         found = real(parts, given.size, Path(folder), given.broker)
         if "parallel" in parts:
+            from tests.bench.omni import parallel
+
             found |= parallel.ratio(Path(folder), given.broker)
     print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
     if given.json:

@@ -9,7 +9,7 @@ from tests.bench.steering.rows import Figure, Run, figures
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Mean output tokens/s ± spread over seeds (TTFT p90 at the top rung, s); the best output in bold."""
+    """Mean output tokens/s ± spread over several seeds (TTFT p90 at the top rung, s); the best output in bold."""
     summary = figures(runs)
     arms = list(dict.fromkeys(each.arm for each in summary))
     lines = [f"| workload | {' | '.join(arms)} |", "|---|" + "---:|" * len(arms)]
@@ -26,7 +26,8 @@ def _cell(figure: Figure | None, best: float) -> str:
         return "-"
     out = f"{figure.out_tokens_s:,.0f}"
     bold = f"**{out}**" if figure.out_tokens_s >= best else out
-    return f"{bold} ± {figure.out_spread:,.0f} ({figure.ttft_p90_s:.2f})"
+    spread = f" ± {figure.out_spread:,.0f}" if figure.seeds > 1 else ""
+    return f"{bold}{spread} ({figure.ttft_p90_s:.2f})"
 
 
 class Verdict(NamedTuple):

@@ -2,18 +2,23 @@
 
 import json
 import re
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from tests.bench.benches import BY_NAME
 from tests.bench.figures import markers, registry
-from tests.bench.figures.__main__ import PICTURES, Pages, Unknown
-from tests.bench.figures.data import FOLDER, NAMES, Published, origin
+from tests.bench.figures.__main__ import PICTURES, SOURCE, Pages, Unknown
+from tests.bench.figures.data import FOLDER, Published, link, origin
 from tests.bench.published import ROOT, Head, Machine
+from tests.bench.steering import pipeline_report
+from tests.bench.steering.meter import Usage
+from tests.bench.steering.scaling import Outcome
 
 README = (ROOT / "README.md").read_text("utf-8")
 MARKDOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -53,8 +58,18 @@ def test_tables_and_numbers_are_written_in_place_and_the_rest_is_kept(tmp_path: 
     assert "| `wer` | 2.8% | of 71 words of 5 recorded readings" in page
     assert "Words wrong: <!--f:omni.wer .1%-->2.8%<!--/f-->, and so on." in page
     assert "what stood here before" not in page
-    assert origin(HEAD) in page
+    assert "*vLLM and real models; [omni.json](docs/bench/data/omni.json)*" in page
     assert Pages(tmp_path).write() == []
+
+
+def test_pages_below_docs_tell_command_commit_and_machine(tmp_path: Path) -> None:
+    pages = checkout(tmp_path, omni=omni(0.028))
+    (tmp_path / "docs/page.md").write_text(PAGE)
+    pages.write()
+    made = (
+        "vLLM and real models; `python -m tests.bench.omni`, 2026-01-02, commit `abc`, 2 cores (A Processor), load 0.5"
+    )
+    assert made in (tmp_path / "docs/page.md").read_text()
 
 
 def test_other_figures_make_a_page_stale(tmp_path: Path) -> None:
@@ -109,19 +124,38 @@ def test_what_nothing_makes_is_an_error(tmp_path: Path, page: str) -> None:
         checkout(tmp_path, page, omni=omni(0.1)).stale()
 
 
-def test_a_picture_of_other_data_is_stale_and_one_without_data_goes(tmp_path: Path) -> None:
-    scaling = ROOT / FOLDER / "steering_scaling.json"
-    pages = checkout(tmp_path, "no figures")
-    shutil.copy(scaling, tmp_path / FOLDER)
-    streamed, whole = (str(PICTURES / f"steering_scaling_{kind}.png") for kind in ("streamed", "whole"))
-    assert set(pages.write()) == {streamed, whole}
+def dot(data: Mapping[str, Any], path: Path, metadata: Mapping[str, str]) -> None:
+    """A picture of one pixel, as bright as words are wrong."""
+    noted = PngInfo()
+    for name, text in metadata.items():
+        noted.add_text(name, text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (1, 1), round(255 * data["wer"])).save(path, pnginfo=noted)
+
+
+def test_a_picture_of_other_data_is_stale_and_one_without_data_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "PICTURES", (registry.Picture("dot.png", "omni", dot),))
+    name = str(PICTURES / "dot.png")
+    assert checkout(tmp_path, "no figures", omni=omni(0.2)).write() == [name]
     assert Pages(tmp_path).stale() == []
-    text = scaling.read_text()
-    (tmp_path / FOLDER / scaling.name).write_text(text + "\n")
-    assert set(Pages(tmp_path).stale()) == {streamed, whole}
-    (tmp_path / FOLDER / scaling.name).unlink()
-    assert set(Pages(tmp_path).write()) == {streamed, whole}
-    assert not (tmp_path / streamed).exists()
+    other = checkout(tmp_path, "no figures", omni=omni(0.8))
+    assert other.write() == [name]
+    with Image.open(tmp_path / name) as image:
+        assert image.getpixel((0, 0)) == round(255 * 0.8)
+    (tmp_path / FOLDER / "omni.json").unlink()
+    assert Pages(tmp_path).write() == [name]
+    assert not (tmp_path / name).exists()
+
+
+def test_a_plot_carries_what_it_was_made_from(tmp_path: Path) -> None:
+    path = tmp_path / "plot.png"
+    usage = Usage(0.1, "broker", 0.1, 0.2)
+    play = Outcome(1, 1, 0, [], [0.5] * 10, [(1.0, 0.5)], [], usage)
+    pipeline_report.plot_scaling(play, path, {SOURCE: "here"})
+    with Image.open(path) as image:
+        assert image.info[SOURCE] == "here"
 
 
 def test_every_data_file_is_a_benchs_and_says_what_made_it() -> None:
@@ -148,8 +182,9 @@ def test_every_published_bench_has_a_block_or_a_number_on_some_page() -> None:
 
 def test_every_kind_of_engine_that_computes_nothing_is_named_under_its_tables() -> None:
     for engine in ("sim", "stub"):
-        assert engine in NAMES[engine]
-        assert NAMES[engine] in origin(msgspec.structs.replace(HEAD, engine=engine))  # type: ignore[arg-type]  # one of its words
+        head = msgspec.structs.replace(HEAD, engine=engine)
+        assert f"{engine} engine" in origin(head)
+        assert f"{engine} engine" in link("omni", head)
 
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda path: path.name)
