@@ -20,7 +20,6 @@ class Bench(msgspec.Struct, frozen=True):
     mode: tuple[str, ...] = ()  # which of several things the module does; goes with both
     minutes: int = 1  # of the full one, on two cores that nobody else uses
     output: str = "--json"
-    published: bool = True  # some page shows its figures
 
     def arguments(self, folder: Path, *, full: bool) -> list[str]:
         """Of the module; `folder` is where its figures go."""
@@ -41,7 +40,7 @@ BENCHES = (
     Bench("speech_files", "tests.bench.speech_files", "processor time of speech as mp3, opus and aac"),
     Bench("prefix_index", "tests.bench.prefix_index", "what one steering decision costs Redis",
           small=("--calls", "20")),
-    Bench("results", "tests.bench.results", "what the result path costs; not published", published=False),
+    Bench("results", "tests.bench.results", "what the result path from worker to gateway costs"),
     Bench("gateway", "tests.bench.gateway", "what the pipeline adds to an engine",
           small=("--seconds", "1", "--broker", "embedded"), minutes=3),
     Bench("streams", "tests.bench.streams", "thousands of open streams on one gateway",

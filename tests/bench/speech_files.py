@@ -67,7 +67,7 @@ def silence_s(file: io.BytesIO) -> float:
     """Before the first sample that can be heard."""
     file.seek(0)
     passed = 0
-    with av.open(file) as opened:
+    with av.open(file, "r") as opened:
         for frame in opened.decode(audio=0):
             loud = [number for number, value in enumerate(frame.to_ndarray().ravel()) if abs(value) > HEARD]
             if loud:

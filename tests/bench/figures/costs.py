@@ -16,9 +16,8 @@ def benches() -> str:
     """The table of what makes which file."""
     lines = ["| file in `data/` | made by | measures | minutes |", "|---|---|---|---:|"]
     for each in BENCHES:
-        if each.published:
-            command = each.command(FOLDER)
-            lines.append(f"| `{each.name}.json` | `{command}` | {each.about} | {each.minutes} |")
+        command = each.command(FOLDER)
+        lines.append(f"| `{each.name}.json` | `{command}` | {each.about} | {each.minutes} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,6 +50,24 @@ def gateway(data: Data) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def results(data: Data) -> str:
+    lines = [
+        "| requests at once | events/s | append, p50 / p99 ms | CPU of the worker, us an event | of Redis | of the gateway |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in data["rows"]:
+        cells = [
+            str(row["live"]),
+            f"{row['events_per_s']:,.0f}",
+            f"{row['append_p50_ms']:.2f} / {row['append_p99_ms']:.2f}",
+            *(f"{row[f'{part}_us_per_event']:.1f}" for part in ("worker", "redis", "gateway")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    idle = data["idle"]
+    told = f"{idle['streams']:,} followed requests that nothing comes for: {idle['kib_per_stream']:.1f} KiB each."
+    return "\n".join([*lines, "", told]) + "\n"
 
 
 def streams(data: Data) -> str:

@@ -36,6 +36,7 @@ BLOCKS = {
     "gateway": Block("gateway", costs.gateway),
     "gateway_most": Block("gateway", costs.gateway_most),
     "streams": Block("streams", costs.streams),
+    "results": Block("results", costs.results),
     "prefix_index": Block("prefix_index", costs.prefix_index),
 }
 # Blocks that no bench measures.

@@ -24,7 +24,7 @@ def documented() -> set[tuple[str, str]]:
 
 
 def test_commands_are_found_at_all() -> None:
-    assert {module for module, _ in documented()} >= {bench.module for bench in BENCHES if bench.published}
+    assert {module for module, _ in documented()} >= {bench.module for bench in BENCHES}
 
 
 @pytest.mark.parametrize(("module", "arguments"), sorted(documented()))
