@@ -54,7 +54,7 @@ def gateway(data: Data) -> str:
 
 def results(data: Data) -> str:
     lines = [
-        "| requests at once | events/s | append, p50 / p99 ms | CPU of the worker, us an event | of Redis | of the gateway |",
+        "| requests at once | events/s | append, p50 / p99 ms | worker CPU, us an event | Redis | gateway |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
     for row in data["rows"]:
