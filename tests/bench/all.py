@@ -17,7 +17,7 @@ import msgspec
 from tests.bench.benches import BENCHES, BY_NAME, Bench
 from tests.bench.published import ROOT
 
-OWN = ROOT / ".triptych/bench"
+OWN = Path(".triptych/bench")
 SMALL_LIMIT_S = 900.0
 SLOWER = 4  # than on two cores that nobody else uses; past it a full bench is ended
 STOP_LIMIT_S = 60.0  # for a bench to end what it has started
