@@ -129,6 +129,20 @@ def omni(data: Data) -> str:
     return "\n".join(lines) + "\n"
 
 
+# What the README says of the omni path.
+SAID = ("digit_accuracy", "drawn_accuracy", "wer", "second_turn_hit", "parallel_ratio")
+
+
+def omni_most(data: Data) -> str:
+    """In a sentence."""
+    parts = []
+    for name in SAID:
+        if name in data:
+            how, about, model = OMNI[name]
+            parts.append(f"{how.format(data[name])} {about.format(**data)} ({model.format(**data)})")
+    return "; ".join(parts) + ".\n"
+
+
 def formats(data: Data) -> dict[str, float]:
     made = {}
     for each in data["formats"]:

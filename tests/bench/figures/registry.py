@@ -33,6 +33,7 @@ BLOCKS = {
     "scaling_ends": Block("steering_scaling", steering.ends),
     "scaling_phases": Block("steering_scaling", steering.phases),
     "omni": Block("omni", costs.omni),
+    "omni_most": Block("omni", costs.omni_most),
     "gateway": Block("gateway", costs.gateway),
     "gateway_most": Block("gateway", costs.gateway_most),
     "streams": Block("streams", costs.streams),

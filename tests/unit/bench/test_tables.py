@@ -68,6 +68,11 @@ DATA: dict[str, Mapping[str, Any]] = {
         ("prefix_index", "| warm | 2,048 | 1.89 | 1.87 | 2.11 |"),
         ("results", "| 64 | 14,566 | 3.85 / 13.41 | 7.9 | 10.9 | 3.2 |"),
         ("results", "5,000 followed requests that nothing comes for: 1.9 KiB each."),
+        (
+            "omni_most",
+            "2.8% of 71 words of 5 recorded readings, transcribed wrongly (cascade); 0.42 of the time of one after the"
+            " other, for pictures of one request over two encoders (encoders: sim, 400 ms a picture).",
+        ),
         ("omni", "| `wer` | 2.8% | of 71 words of 5 recorded readings, transcribed wrongly | cascade |"),
     ],
 )
