@@ -13,7 +13,7 @@ from tests.bench.steering.scaling import Outcome
 Data = Mapping[str, Any]
 
 # What the README shows: even load, then skewed, then uneven workers.
-HEADLINES = ("w1", "w1z", "w1zx", "w1h")
+HEADLINES = ("w1", "w1z", "w1h")
 # Closer than this, five seeds do not tell two arms apart.
 ALIKE, ALIKE_S = 0.002, 0.05
 
