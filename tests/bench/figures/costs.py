@@ -8,6 +8,8 @@ from tests.bench.figures.data import FOLDER
 
 Data = Mapping[str, Any]
 
+# Prompts that go without saying.
+SHARED = "shared system prompt, new question"
 # What the gateway's cost was aimed at, at the most requests at once.
 AIMS_MS = {"whole": 1.0, "streamed": 1.5, "whole, all new": 1.8}
 
@@ -35,7 +37,7 @@ def gateway(data: Data) -> str:
     ]
     most = max(row["concurrency"] for row in data["rows"])
     for row in data["rows"]:
-        kind = ("streamed" if row["stream"] else "whole") + (", all new" if row["prompt"] == "all new" else "")
+        kind = ("streamed" if row["stream"] else "whole") + ("" if row["prompt"] == SHARED else f", {row['prompt']}")
         added, first = row["added"], row["added"].get("first_p50_ms")
         cells = [
             kind,
@@ -45,7 +47,7 @@ def gateway(data: Data) -> str:
             f"{added['end_p50_ms']:.1f}",
             f"{added['end_p99_ms']:.1f}",
             f"{row['gateway_cpu_ms']:.2f}",
-            f"{AIMS_MS[kind]:.1f}" if row["concurrency"] == most else "-",
+            f"{AIMS_MS[kind]:.1f}" if row["concurrency"] == most and kind in AIMS_MS else "-",
             f"{row['worker_cpu_ms']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

@@ -20,7 +20,12 @@ GATEWAY_ROW = {
 STREAMED = {"stream": True, "added": {"first_p50_ms": 8.73, "end_p50_ms": 8.59, "end_p99_ms": 13.69}}
 DATA: dict[str, Mapping[str, Any]] = {
     "gateway": {
-        "rows": [GATEWAY_ROW, GATEWAY_ROW | STREAMED | {"concurrency": 1}, GATEWAY_ROW | {"prompt": "all new"}],
+        "rows": [
+            GATEWAY_ROW,
+            GATEWAY_ROW | STREAMED | {"concurrency": 1},
+            GATEWAY_ROW | {"prompt": "all new"},
+            GATEWAY_ROW | {"prompt": "long"},
+        ],
     },
     "streams": {
         "streams": 5000,
@@ -64,6 +69,7 @@ DATA: dict[str, Mapping[str, Any]] = {
         ("gateway", "| whole | 64 | 1,565 | - | 77.9 | 135.3 | 0.98 | 1.0 | 0.77 |"),
         ("gateway", "| streamed | 1 | 1,565 | 8.7 | 8.6 | 13.7 | 0.98 | - | 0.77 |"),
         ("gateway_most", "| whole, all new | 64 | 1,565 | - | 77.9 | 135.3 | 0.98 | 1.8 | 0.77 |"),
+        ("gateway", "| whole, long | 64 | 1,565 | - | 77.9 | 135.3 | 0.98 | - | 0.77 |"),
         ("streams", "| first chunk of a new request meanwhile, p50 / p99 ms | 5.2 / 11.2 |"),
         ("prefix_index", "| warm | 2,048 | 1.89 | 1.87 | 2.11 |"),
         ("results", "| 64 | 14,566 | 3.85 / 13.41 | 7.9 | 10.9 | 3.2 |"),
