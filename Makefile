@@ -26,7 +26,7 @@ IMPORT_TORCH := $(ENGINES)/omni_tiny $(ENGINES)/test_digits.py $(ENGINES)/test_e
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up down test test-services lint check bench clean distclean
+.PHONY: help install up down test test-services lint check bench bench-all figures clean distclean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -70,6 +70,12 @@ test-services: $(STAMP) ## Only what talks to the broker, Valkey or S3; TRIPTYCH
 
 bench: $(STAMP) ## Measure the whole path against the engine called directly
 	$(BIN)/python -m tests.bench.gateway $(ARGS)
+
+bench-all: $(STAMP) ## Every bench once, in small; ARGS="--full --out docs/bench/data" makes what is published
+	$(BIN)/python -m tests.bench.all $(ARGS)
+
+figures: $(STAMP) ## Write the figures of docs/bench/data into README and docs; ARGS=--check only compares
+	$(BIN)/python -m tests.bench.figures $(ARGS)
 
 clean: ## Remove data and logs of the local stack, caches and build results; keeps .venv and models
 	rm -rf .triptych/data .triptych/logs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from schemas.jobs import GenerateJob, Head, Sampling
+from tests.bench import published
 from tests.bench.load import Run, Sample, closed_loop, percentile
 from tests.stack import Stack, running
 from workers.engine import Delta
@@ -149,12 +150,16 @@ async def bench(stack: Stack, seconds: float) -> dict[str, object]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.gateway", description=__doc__)
+    made.add_argument("--json", type=Path, help="write the figures here")
+    made.add_argument("--seconds", type=float, default=6.0, help="per row")
+    made.add_argument("--broker", default="auto", choices=["auto", "kafka", "embedded"])
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.gateway", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--seconds", type=float, default=6.0, help="per row")
-    parser.add_argument("--broker", default="auto", choices=["auto", "kafka", "embedded"])
-    given = parser.parse_args()
+    given = parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
         arguments = ["--model", MODEL, "--engine", "stub", "--workers", "1", "--broker", given.broker]
         arguments += ["--worker-args", f"--slots 1024 --step-ms {STEP_S * 1e3}"]
@@ -162,7 +167,7 @@ def main() -> None:
             result = asyncio.run(bench(stack, given.seconds))
     print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2))
     if given.json:
-        given.json.write_text(json.dumps(result, indent=2) + "\n")
+        published.write(given.json, "stub", result)
 
 
 if __name__ == "__main__":

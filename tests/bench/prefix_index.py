@@ -1,4 +1,4 @@
-"""`python -m tests.bench.prefix_index`: server time of one decision, by prompt length, with 64 workers."""
+"""`python -m tests.bench.prefix_index --json FILE`: server time of one decision, by prompt length, with 64 workers."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from infra.prefix_index import CacheEvent, PrefixIndex
 from infra.redis_client import connect
 from schemas.steering import Ask, WorkerView
 from tests import services
+from tests.bench import published
 from topics.steering.affinity import AffinityParams
 
 PARAMS = msgspec.structs.asdict(AffinityParams())
@@ -75,11 +76,15 @@ async def _cpu_s(redis: Redis) -> float:
     return float(used["used_cpu_user_main_thread"]) + float(used["used_cpu_sys_main_thread"])
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.prefix_index", description=__doc__)
+    made.add_argument("--calls", type=int, default=200, help="decisions per case")
+    made.add_argument("--json", type=Path, help="write the figures here")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.prefix_index", description=__doc__)
-    parser.add_argument("--calls", type=int, default=200, help="decisions per case")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser().parse_args()
     with tempfile.TemporaryDirectory() as folder, services.redis(Path(folder)) as url:
         timings = asyncio.run(measure(url, options.calls))
     print("| case | blocks | server CPU ms | script ms | client ms |\n|---|---:|---:|---:|---:|")
@@ -89,7 +94,7 @@ def main() -> None:
             f"| {each.script_ms:.2f} | {each.client_ms:.2f} |"
         )
     if options.json:
-        options.json.write_bytes(msgspec.json.encode({"timings": timings}))
+        published.write(options.json, "none", {"workers": len(WORKERS), "timings": timings})
 
 
 if __name__ == "__main__":

@@ -28,10 +28,11 @@ from infra.results import RedisResults
 from schemas.events import Event, Finished, Token, Usage
 from schemas.jobs import Head
 from tests import services
+from tests.bench import published
 
 LIVE_REQUESTS = (1, 16, 64, 256)
 TOKENS_PER_ANSWER = 16
-STEPS = 400
+STEPS = 400  # of each number of live requests
 IDLE_STREAMS = 5_000
 IDLE_S = 15.0
 WORKER = Incarnation("bench", 1)
@@ -162,10 +163,16 @@ async def measure(url: str) -> Report:
     return Report(rows, idle)
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m tests.bench.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--json", type=Path, help="write the figures here too")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     with tempfile.TemporaryDirectory() as folder, services.redis(Path(folder)) as url:
         report = uvloop.run(measure(url))
     print(" ".join(f"{name:>20}" for name in Row.__struct_fields__))
@@ -173,7 +180,7 @@ def main() -> None:
         print(" ".join(f"{value:>20}" for value in msgspec.structs.astuple(row)))
     print(report.idle)
     if arguments.json:
-        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+        published.write(arguments.json, "none", report)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,13 @@ from pathlib import Path
 import msgspec
 import openai
 
+from tests.bench import published
 from tests.bench.load import percentile
 from tests.stack import Stack, running
 
 MODEL = "smollm2-135m"
 GROUPS, ROUNDS, CONCURRENCY = 12, 5, 2
+WORKERS = 2
 WORDS = ("river", "mill", "hill", "stone", "bridge", "green", "old", "quiet", "north", "wind", "road", "field", "lamp")
 
 
@@ -59,10 +61,10 @@ async def ask(client: openai.AsyncOpenAI, number: int, group: int, round_: int) 
     return Seen(round_, usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens or 0, ttft_s)
 
 
-async def drive(stack: Stack) -> list[Seen]:
+async def drive(stack: Stack, rounds: int) -> list[Seen]:
     """Round after round, the groups of each in an order of its own; CONCURRENCY at once."""
     rng = random.Random(1)
-    order = [(round_, group) for round_ in range(ROUNDS) for group in rng.sample(range(GROUPS), GROUPS)]
+    order = [(round_, group) for round_ in range(rounds) for group in rng.sample(range(GROUPS), GROUPS)]
     seen: list[Seen] = []
     todo = list(enumerate(order))[::-1]
 
@@ -91,21 +93,30 @@ def figures(policy: str, seen: list[Seen]) -> dict[str, object]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.steering_real", description=__doc__)
+    made.add_argument("--json", type=Path, help="write the figures here")
+    made.add_argument("--arms", default="affinity,round_robin", help="policies, comma-separated")
+    made.add_argument("--rounds", type=int, default=ROUNDS, help="the first one warms up")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.steering_real", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--arms", default="affinity,round_robin", help="policies, comma-separated")
-    given = parser.parse_args()
+    given = parser().parse_args()
     rows = []
     for policy in given.arms.split(","):
         with (
             tempfile.TemporaryDirectory(prefix="triptych-bench-") as home,
-            running(Path(home), "--model", MODEL, "--workers", "2", env={"TRIPTYCH_STEERING": policy}) as stack,
+            running(
+                Path(home), "--model", MODEL, "--workers", str(WORKERS), env={"TRIPTYCH_STEERING": policy}
+            ) as stack,
         ):
-            rows.append(figures(policy, asyncio.run(drive(stack))))
+            rows.append(figures(policy, asyncio.run(drive(stack, given.rounds))))
             print(json.dumps(rows[-1]), flush=True)
     if given.json:
-        given.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+        published.write(
+            given.json, "vllm", {"workers": WORKERS, "groups": GROUPS, "rounds": given.rounds, "rows": rows}
+        )
 
 
 if __name__ == "__main__":

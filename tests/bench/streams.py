@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.bench import published
 from tests.bench.load import exchange, percentile, request_bytes
 from tests.stack import Stack, running
 
@@ -85,12 +86,16 @@ async def bench(stack: Stack, streams: int, tokens: int) -> dict[str, object]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.streams", description=__doc__)
+    made.add_argument("--json", type=Path, help="write the figures here")
+    made.add_argument("--streams", type=int, default=5_000)
+    made.add_argument("--tokens", type=int, default=8, help="per stream, one every 5 s")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.streams", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--streams", type=int, default=5_000)
-    parser.add_argument("--tokens", type=int, default=8, help="per stream, one every 5 s")
-    given = parser.parse_args()
+    given = parser().parse_args()
     wanted = given.streams + 512
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),) * 2)
     with tempfile.TemporaryDirectory(prefix="triptych-bench-") as home:
@@ -100,7 +105,7 @@ def main() -> None:
             result = asyncio.run(bench(stack, given.streams, given.tokens))
     print(json.dumps(result, indent=2))
     if given.json:
-        given.json.write_text(json.dumps(result, indent=2) + "\n")
+        published.write(given.json, "stub", result)
 
 
 if __name__ == "__main__":

@@ -15,24 +15,34 @@ parallel_ratio     time of 8 pictures in one request over 2 encoder workers / 8 
 """
 
 import argparse
+import importlib
 import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.omni import digits, parallel, second_turn, speech, text
+from tests.bench import published
 from tests.stack import Stack, running
 
 MODELS = "smollm2-cascade,triptych-omni-tiny"
-PARTS: dict[str, Callable[[Stack, int], dict[str, object]]] = {
-    "digits": digits.recognised,
-    "together": digits.together,
-    "drawn": digits.drawn,
-    "hearing": speech.heard,
-    "speaking": speech.spoken,
-    "text": text.read,
-    "second": second_turn.second_turn,
+# Module and function; imported when they are run, because what they need takes seconds to import.
+PARTS = {
+    "digits": ("digits", "recognised"),
+    "together": ("digits", "together"),
+    "drawn": ("digits", "drawn"),
+    "hearing": ("speech", "heard"),
+    "speaking": ("speech", "spoken"),
+    "text": ("text", "read"),
+    "second": ("second_turn", "second_turn"),
 }
+
+
+def part(name: str) -> Callable[[Stack, int], dict[str, object]]:
+    module, function = PARTS[name]
+    found: Callable[[Stack, int], dict[str, object]] = getattr(
+        importlib.import_module(f"tests.bench.omni.{module}"), function
+    )
+    return found
 
 
 def real(parts: list[str], size: int, folder: Path, broker: str) -> dict[str, object]:
@@ -42,26 +52,32 @@ def real(parts: list[str], size: int, folder: Path, broker: str) -> dict[str, ob
         return found
     with running(folder / "real", "--model", MODELS, "--workers", "2", "--broker", broker) as stack:
         for name in chosen:
-            found |= PARTS[name](stack, size)
+            found |= part(name)(stack, size)
             print(json.dumps(found, ensure_ascii=False, default=str), flush=True)
     return found
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.omni", description=__doc__.split("\n\n")[0])
+    made.add_argument("--json", type=Path, help="write the figures here")
+    made.add_argument("--size", type=int, default=100, help="how many digits are shown, and drawn")
+    made.add_argument("--parts", default=",".join([*PARTS, "parallel"]), help="of these, comma separated")
+    made.add_argument("--broker", choices=["embedded", "kafka"], default="embedded")
+    return made
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.omni", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--size", type=int, default=100, help="how many digits are shown, and drawn")
-    parser.add_argument("--parts", default=",".join([*PARTS, "parallel"]), help="of these, comma separated")
-    parser.add_argument("--broker", choices=["embedded", "kafka"], default="embedded")
-    given = parser.parse_args()
+    given = parser().parse_args()
     parts = given.parts.split(",")
     with tempfile.TemporaryDirectory(prefix="triptych-omni-") as folder:
         found = real(parts, given.size, Path(folder), given.broker)
         if "parallel" in parts:
+            from tests.bench.omni import parallel
+
             found |= parallel.ratio(Path(folder), given.broker)
     print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
     if given.json:
-        given.json.write_text(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        published.write(given.json, "vllm", found)
 
 
 if __name__ == "__main__":

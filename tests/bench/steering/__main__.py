@@ -7,8 +7,6 @@ fast mode beside it; `--scaling` plays workers that come, go and die under load.
 import argparse
 import asyncio
 import itertools
-import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,25 +15,23 @@ from pathlib import Path
 
 import msgspec
 
+from tests.bench import published
 from tests.bench.steering import pipeline, pipeline_report, report, scaling
 from tests.bench.steering.cluster import Cluster
 from tests.bench.steering.gateway import VARIANTS
 from tests.bench.steering.pool import World, services
-from tests.bench.steering.rows import Row, row
+from tests.bench.steering.rows import Row, row, runs
 from tests.bench.steering.workloads import SCALED, WORKLOADS, Workload
 from topics.steering.policy import parse_policy
 
 ARMS = "random,round_robin,least_load,anchor,weighted_approximate,weighted,weighted_active,affinity_filter,affinity"
+# Of a variant, those whose decisions the variant changes; hand-off is ours.
+_INFORMED = "weighted,weighted_active,affinity_filter,affinity"
+ARMS_OF = {"late": _INFORMED, "gateways4": _INFORMED, "handoff": "affinity"}
 PIPELINE_ARMS = "round_robin,least_load,weighted,affinity"
 
-NOTES = """\
-Arrivals are identical and information is equal for all arms. Without a mark, index and gauges are as they are now;
-`late`: index events 2 s late, own decisions at once; `gateways4`: four gateways that share no reservations and hear of
-the others by reports each second (ours shares them through Redis, so this is its worst case); `handoff`: workers give
-queued jobs back. Everything is the model of `workers/engines/sim_model.py`; its parameters have their sources beside
-them in `sim_parts.py`. The shapes of chat, w8b and closed and the speed of w2's workers are assumptions, in
-`tests/bench/steering/workloads.py`.
-"""
+# Workloads whose ladders are drawn.
+DRAWN = ("w1", "w1z")
 
 Run = Callable[[str, str, str, int], list[Row]]  # workload, variant, arm, seed
 
@@ -48,10 +44,11 @@ def main() -> None:
         _pipeline(options)
     else:
         rows = _sweep(options, "fast", _fast, _resumed(options))
-        print(report.table(rows))
-        print(report.verdicts(rows))
-        if options.docs:
-            _write(options.docs, rows)
+        told = runs(rows, DRAWN)
+        print(report.table(told))
+        print(report.verdicts(report.judged(told)))
+        if options.summary:
+            published.write(options.summary, "sim", {"runs": told})
 
 
 def _pipeline(options: argparse.Namespace) -> None:
@@ -65,22 +62,20 @@ def _pipeline(options: argparse.Namespace) -> None:
 
         rows = _sweep(options, "pipeline", run, rows)
     print(pipeline_report.compared(rows))
-    if options.docs:
-        options.docs.mkdir(parents=True, exist_ok=True)
-        pipeline_report.write_pipeline(options.docs, rows, _command(), _setting(options))
 
 
 def _scaling(options: argparse.Namespace) -> None:
+    """The play once for each kind of answers, on workers of its own."""
+    outcomes = []
     with _world(options) as world:
-        outcome = asyncio.run(scaling.run(world))
-    print(pipeline_report.phases(outcome))
-    print(f"{outcome.sent} sent, {outcome.whole} finished whole; {outcome.failures[:3]}")
+        for kind in options.answers.split(","):
+            outcomes.append(asyncio.run(scaling.run(world, f"bench-{kind}", streamed=kind == "streamed")))
+            print(pipeline_report.phases(outcomes[-1]))
+    print(pipeline_report.ends(outcomes))
+    print([failure for outcome in outcomes for failure in outcome.failures][:5])
     if options.json:
-        options.json.write_bytes(msgspec.json.encode(outcome))
-    if options.docs:
-        options.docs.mkdir(parents=True, exist_ok=True)
-        pipeline_report.write_scaling(options.docs, outcome, _command(), _setting(options))
-    if outcome.whole < outcome.sent:
+        published.write(options.json, "sim", {"broker": options.broker, "plays": outcomes})
+    if any(outcome.lost for outcome in outcomes):
         raise SystemExit("requests were lost")
 
 
@@ -99,7 +94,7 @@ def _sweep(options: argparse.Namespace, mode: str, run: Run, rows: list[Row]) ->
     for names in _cells(options):
         if (mode, *names) not in done:
             rows = rows + run(*names)
-            _save(options.json, rows)
+            _save(options, rows)  # what has run is kept, whatever becomes of the rest
             workload, variant, arm, seed = names
             top = f"{rows[-1].out_tokens_s:,.0f} tok/s at the top"
             print(f"{mode} {workload} {variant} {arm} seed {seed}: {top}", file=sys.stderr)
@@ -110,7 +105,7 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
     for variant in options.variants.split(","):
         for seed in range(options.seeds):
             for workload in options.workload.split(","):
-                for arm in options.arms.split(","):
+                for arm in (options.arms or ARMS_OF.get(variant, ARMS)).split(","):
                     yield workload, variant, arm, seed
 
 
@@ -130,38 +125,46 @@ def _known(workload: str) -> Workload:
     return (WORKLOADS | SCALED)[workload]
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench.steering", description=__doc__)
+    made.add_argument("--workload", help=f"of {', '.join(WORKLOADS | SCALED)}, comma separated")
+    made.add_argument(
+        "--arms", help="steering policies, comma separated; unless given, those that the variant is about"
+    )
+    made.add_argument("--variants", default="exact", help=f"of {', '.join(VARIANTS)}; fast mode only")
+    made.add_argument("--seeds", type=int, help="how many; 5 in fast mode, 1 on the pipeline")
+    made.add_argument("--mode", choices=["fast", "pipeline"], default="fast")
+    made.add_argument("--scaling", action="store_true", help="2 -> 4 -> 3 workers under load, on the whole pipeline")
+    made.add_argument("--broker", choices=["embedded", "kafka"], default="embedded", help="pipeline, scaling")
+    made.add_argument("--speedup", type=float, default=1.0, help="pipeline: how much faster than the modelled worker")
+    made.add_argument("--answers", default="whole,streamed", help="scaling: how clients want them, comma separated")
+    made.add_argument("--json", type=Path, help="write the rows (or the outcome) here")
+    made.add_argument("--resume", action="store_true", help="keep the rows that the file has")
+    made.add_argument("--summary", type=Path, help="fast mode: write what is published of the rows here")
+    return made
+
+
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.steering", description=__doc__)
-    parser.add_argument("--workload", help=f"of {', '.join(WORKLOADS | SCALED)}, comma separated")
-    parser.add_argument("--arms", help="steering policies, comma separated")
-    parser.add_argument("--variants", default="exact", help=f"of {', '.join(VARIANTS)}; fast mode only")
-    parser.add_argument("--seeds", type=int, help="how many; 5 in fast mode, 1 on the pipeline")
-    parser.add_argument("--mode", choices=["fast", "pipeline"], default="fast")
-    parser.add_argument("--scaling", action="store_true", help="2 -> 4 -> 3 workers under load, on the whole pipeline")
-    parser.add_argument("--broker", choices=["embedded", "kafka"], default="embedded", help="pipeline, scaling")
-    parser.add_argument("--speedup", type=float, default=1.0, help="pipeline: how much faster than the modelled worker")
-    parser.add_argument("--json", type=Path, help="write the rows (or the outcome) here")
-    parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
-    parser.add_argument("--docs", type=Path, help="write the table and the plots into this folder")
-    options = parser.parse_args()
+    reader = parser()
+    options = reader.parse_args()
     whole: bool = options.mode == "pipeline"
     options.workload = options.workload or ",".join(SCALED if whole else WORKLOADS)
-    options.arms = options.arms or (PIPELINE_ARMS if whole else ARMS)
+    options.arms = options.arms or (PIPELINE_ARMS if whole else None)
     options.seeds = options.seeds or (1 if whole else 5)
     if whole:
-        _refuse(parser, options)
+        _refuse(reader, options)
     return options
 
 
-def _refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _refuse(reader: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """What the pipeline cannot run is said before an hour has passed."""
     if options.variants != "exact":
-        parser.error("variants of the information are for fast mode; the pipeline has its own")
+        reader.error("variants of the information are for fast mode; the pipeline has its own")
     try:
         for workload, _, arm, _ in _cells(options):
             pipeline.refuse(_known(workload), parse_policy(arm))
     except pipeline.NotForThePipeline as error:
-        parser.error(str(error))
+        reader.error(str(error))
 
 
 def _resumed(options: argparse.Namespace) -> list[Row]:
@@ -170,34 +173,10 @@ def _resumed(options: argparse.Namespace) -> list[Row]:
     return msgspec.convert(msgspec.json.decode(options.json.read_bytes())["rows"], list[Row])
 
 
-def _save(path: Path | None, rows: list[Row]) -> None:
-    if path:
-        path.write_bytes(msgspec.json.encode({"rows": rows}))
-
-
-def _command() -> str:
-    return "python -m tests.bench.steering " + shlex.join(sys.argv[1:])
-
-
-def _setting(options: argparse.Namespace) -> str:
-    broker = {"embedded": "The embedded broker", "kafka": "Apache Kafka"}[options.broker]
-    return f"{broker}, {os.cpu_count()} cores shared by all processes, {options.speedup:g}x real time."
-
-
-def _write(folder: Path, rows: list[Row]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = (
-        "# Steering: every arm on every workload, by the worker model (sim)\n\n"
-        f"Made by `{_command()}`.\n\n"
-        f"{NOTES}\n"
-        "Mean output tokens/s over the ladder ± standard deviation over seeds (TTFT p90 at the top rung, s).\n\n"
-        f"{report.table(rows)}\n## Ours against its rivals\n\n{report.verdicts(rows)}"
-    )
-    (folder / "steering.md").write_text(text)
-    report.plot_workloads(rows, folder / "steering_workloads.png")
-    for workload in ("w1", "w1z"):
-        if any(each.workload == workload for each in rows):
-            report.plot_ladder(rows, workload, folder / f"steering_{workload}.png")
+def _save(options: argparse.Namespace, rows: list[Row]) -> None:
+    setting = {"broker": options.broker, "speedup": options.speedup} if options.mode == "pipeline" else {}
+    if options.json:
+        published.write(options.json, "sim", {**setting, "rows": rows})
 
 
 if __name__ == "__main__":

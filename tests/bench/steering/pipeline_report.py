@@ -1,11 +1,11 @@
 """What the pipeline's runs look like on paper: beside the fast mode, and while workers come and go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
 from tests.bench.steering.rows import Row
-from tests.bench.steering.scaling import RATE, RECOVERED, SHAPE, WINDOW_S, Outcome
+from tests.bench.steering.scaling import CUT, WINDOW_S, Outcome
 
 
 def compared(rows: Sequence[Row]) -> str:
@@ -43,24 +43,6 @@ def _line(key: tuple[str, float, str], pipeline: Sequence[Row], fast: Sequence[R
     return f"| {' | '.join([*cells, both('ttft_p50_s', '.2f'), both('ttft_p90_s', '.2f'), cpu, limit])} |"
 
 
-PIPELINE_NOTES = """\
-The whole pipeline: broker, Valkey, object store and worker processes are real, and so are placing, reservations,
-leases, claims, KV events and results; an in-process producer stands for the gateway (no HTTP, no tokeniser). Only the
-engine is a model (sim), on a real clock. Every cell is `pipeline / fast mode`, on the same arrivals; the first rung
-warms up and is not shown. Every request finished, with every token once (a run in which one does not is refused).
-`limit`: "pipeline" where a process took 85 % of a core or the machine 85 % of its cores while requests arrived, so that
-the processes, not the modelled workers, may have set the pace; such a row says nothing about steering.
-"""
-
-
-def write_pipeline(folder: Path, rows: Sequence[Row], command: str, setting: str) -> None:
-    text = (
-        "# Steering on the whole pipeline, beside the fast mode (sim engine)\n\n"
-        f"Made by `{command}`. {setting}\n\n{PIPELINE_NOTES}\n{compared(rows)}"
-    )
-    (folder / "steering_pipeline.md").write_text(text)
-
-
 def phases(outcome: Outcome) -> str:
     lines = [
         f"| from, s | what happens | requests | hit rate (lowest {WINDOW_S} s) | predicted - actual |"
@@ -91,27 +73,26 @@ def _smooth(rates: Sequence[float]) -> list[float]:
     return [mean(rates[at : at + WINDOW_S]) for at in range(len(rates) - WINDOW_S + 1)]
 
 
-def write_scaling(folder: Path, outcome: Outcome, command: str, setting: str) -> None:
-    lost = outcome.sent - outcome.whole
-    text = (
-        "# Workers come, go and die under load: 2 -> 4 -> 3 (sim engine, whole pipeline, `affinity`)\n\n"
-        f"Made by `{command}`. {setting}\n\n"
-        f"{RATE:g} requests/s without a pause, {SHAPE.groups} groups x {SHAPE.questions} prompts of "
-        f"{SHAPE.shared_tokens:,} + {SHAPE.question_tokens:,} tokens, {SHAPE.output_tokens} out. "
-        f"**{outcome.sent} sent, {outcome.whole} finished with every token once, {lost} lost.**\n\n"
-        f"{phases(outcome)}\n"
-        f"Recovered: from then on every {WINDOW_S} s window until the next step has at least {RECOVERED:.0%} of the "
-        f"best hit rate of any {2 * WINDOW_S} s before the step; 0 = none fell below. Starting a process is included. "
-        "Hit rates are of requests that arrived in the phase, TTFT of those whose first token came in it; it counts "
-        "from the due time and, for an answer that started over, to the first token of the new attempt. "
-        f"The busiest lasting process took {outcome.usage.busiest_share:.0%} of a core ({outcome.usage.busiest}), the "
-        f"machine was {outcome.usage.machine_share:.0%} busy.\n\n![hit rate by second](steering_scaling.png)\n"
-    )
-    (folder / "steering_scaling.md").write_text(text)
-    plot_scaling(outcome, folder / "steering_scaling.png")
+def ends(outcomes: Sequence[Outcome]) -> str:
+    """How the requests of each play ended."""
+    lines = [
+        f"| answers | sent | finished, every token once | cut: `{CUT}` | lost | started over |"
+        f" lowest hit rate of {WINDOW_S} s |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for each in outcomes:
+        restarts = sum(phase.restarts for phase in each.phases)
+        began = int(each.phases[1].at)  # caches are cold before
+        cells = [
+            "streamed" if each.streamed else "whole",
+            *(f"{count:,}" for count in (each.sent, each.whole, each.cut, each.lost, restarts)),
+            f"{min(_smooth(each.hit_rates)[began:]):.1%}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
-def plot_scaling(outcome: Outcome, path: Path) -> None:
+def plot_scaling(outcome: Outcome, path: Path, metadata: Mapping[str, str]) -> None:
     """Hit rate by second of arrival, and every request's TTFT below it."""
     import matplotlib
 
@@ -133,5 +114,5 @@ def plot_scaling(outcome: Outcome, path: Path) -> None:
     below.set(xlabel="arrival, s", ylabel="TTFT, s")
     above.legend(fontsize=8, loc="lower right")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata=dict(metadata))
     pyplot.close(figure)

@@ -56,9 +56,12 @@ class Sent(Record):
 class Producer:
     """Sends the turns of one model under one policy."""
 
-    def __init__(self, settings: Settings, manifest: Manifest, policy: Policy, seed: int) -> None:
+    def __init__(
+        self, settings: Settings, manifest: Manifest, policy: Policy, seed: int, streamed: bool = False
+    ) -> None:
         self.view = PoolView({}, {})
         self._manifest = manifest
+        self._streamed = streamed
         self._me = f"bench-{manifest.id}"
         self._clock = SystemClock()
         self._redis = redis_client.connect(settings.redis)
@@ -109,7 +112,9 @@ class Producer:
         self._number += 1
         record = Sent(turn, 0, due)
         now = self._clock.now()
-        head = Head(f"{self._me}-{self._number}", self._manifest.id, now + DEADLINE_S, now, self._me)
+        head = Head(
+            f"{self._me}-{self._number}", self._manifest.id, now + DEADLINE_S, now, self._me, streamed=self._streamed
+        )
         job = GenerateJob(head, self._prompts.token_ids(turn), Sampling(turn.output_tokens))
         with closing(self._follower.follow(self._manifest.id, head.request_id)) as events:
             placed = await self._placer.place(job, self.view, self._sent, turn.session)

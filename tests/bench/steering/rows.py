@@ -1,4 +1,4 @@
-"""From records to rows, and from rows to the summary: means over seeds with their spread."""
+"""From records to rows, from rows to runs, and from runs to figures: means over seeds with their spread."""
 
 from collections.abc import Iterable, Sequence
 from statistics import mean, pstdev
@@ -37,6 +37,31 @@ class Row(msgspec.Struct, frozen=True):
     pipeline_bound: bool = False  # the processes, not the modelled workers, may have set the pace
 
 
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """A counted rung of a ladder that is drawn."""
+
+    rate: float
+    out_tokens_s: float
+    ttft_p90_s: float
+
+
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One arm on one workload with one seed: what is published of its rows."""
+
+    workload: str
+    variant: str
+    arm: str
+    seed: int
+    out_tokens_s: float  # mean over the counted rungs
+    top_out_tokens_s: float  # at the last rung
+    hit_rate: float  # mean over the counted rungs
+    low_hit_rate: float  # on the counted rung where it is lowest
+    ttft_p90_s: float  # at the last rung
+    ttft_p99_s: float
+    hops: int = 0
+    ladder: list[Point] = []
+
+
 class Figure(msgspec.Struct, frozen=True):
     """One arm on one workload over all seeds."""
 
@@ -73,18 +98,45 @@ def row(records: Sequence[Record], rung: Rung, started_at: float, **names: objec
     )
 
 
-def figures(rows: Iterable[Row]) -> list[Figure]:
-    runs: dict[tuple[str, str, str], dict[int, list[Row]]] = {}
+def runs(rows: Iterable[Row], drawn: Sequence[str] = ()) -> list[Run]:
+    """`drawn`: workloads whose ladders are kept."""
+    by_run: dict[tuple[str, str, str, int], list[Row]] = {}
     for each in rows:
         if each.counted:
-            runs.setdefault((each.workload, each.variant, each.arm), {}).setdefault(each.seed, []).append(each)
-    return [_figure(key, list(by_seed.values())) for key, by_seed in runs.items()]
+            by_run.setdefault((each.workload, each.variant, each.arm, each.seed), []).append(each)
+    return [_run(rungs, rungs[0].workload in drawn and rungs[0].variant == "exact") for rungs in by_run.values()]
 
 
-def _figure(key: tuple[str, str, str], runs: Sequence[Sequence[Row]]) -> Figure:
+def _run(rungs: Sequence[Row], drawn: bool) -> Run:
+    first, top = rungs[0], rungs[-1]
+    points = [Point(each.rate, round(each.out_tokens_s, 1), round(each.ttft_p90_s, 3)) for each in rungs]
+    return Run(
+        workload=first.workload,
+        variant=first.variant,
+        arm=first.arm,
+        seed=first.seed,
+        out_tokens_s=round(mean(each.out_tokens_s for each in rungs), 2),
+        top_out_tokens_s=round(top.out_tokens_s, 2),
+        hit_rate=round(mean(each.hit_rate for each in rungs), 5),
+        low_hit_rate=round(min(each.hit_rate for each in rungs), 5),
+        ttft_p90_s=round(top.ttft_p90_s, 4),
+        ttft_p99_s=round(top.ttft_p99_s, 4),
+        hops=sum(each.hops for each in rungs),
+        ladder=points if drawn else [],
+    )
+
+
+def figures(runs: Iterable[Run]) -> list[Figure]:
+    by_arm: dict[tuple[str, str, str], list[Run]] = {}
+    for each in runs:
+        by_arm.setdefault((each.workload, each.variant, each.arm), []).append(each)
+    return [_figure(key, seeds) for key, seeds in by_arm.items()]
+
+
+def _figure(key: tuple[str, str, str], runs: Sequence[Run]) -> Figure:
     workload, variant, arm = key
-    outs = [mean(each.out_tokens_s for each in run) for run in runs]
-    waits = [run[-1].ttft_p90_s for run in runs]
+    outs = [run.out_tokens_s for run in runs]
+    waits = [run.ttft_p90_s for run in runs]
     return Figure(
         workload,
         arm,
@@ -92,8 +144,8 @@ def _figure(key: tuple[str, str, str], runs: Sequence[Sequence[Row]]) -> Figure:
         len(runs),
         mean(outs),
         pstdev(outs),
-        mean(run[-1].out_tokens_s for run in runs),
-        mean(mean(each.hit_rate for each in run) for run in runs),
+        mean(run.top_out_tokens_s for run in runs),
+        mean(run.hit_rate for run in runs),
         mean(waits),
         pstdev(waits),
     )

@@ -19,6 +19,7 @@ RATE, SECONDS = 12.0, 110.0
 SHAPE = Shape(groups=75, questions=2, output_tokens=100)
 WINDOW_S = 5
 RECOVERED = 0.95  # of the hit rate before
+CUT = "worker_lost"
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -53,27 +54,34 @@ class Phase(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     sent: int
     whole: int  # finished, with every token once
+    cut: int  # streams that ended with CUT: they had begun on a worker that died
     failures: list[str]
     hit_rates: list[float]  # by second of arrival
     waits: list[tuple[float, float]]  # arrival, TTFT
     phases: list[Phase]
     usage: Usage
+    streamed: bool = False
+
+    @property
+    def lost(self) -> int:
+        """Ended as nobody has promised, or not at all."""
+        return self.sent - self.whole - self.cut
 
 
-async def run(world: World, model: str = "bench-scaling", seed: int = 0) -> Outcome:
+async def run(world: World, model: str = "bench-scaling", seed: int = 0, *, streamed: bool = False) -> Outcome:
     """The whole play, in real time, under `affinity`."""
     manifest = await world.serve(model)
     rung = next(grouped(SHAPE, [(RATE, SECONDS)])(seed))
     with Workers(world, model) as workers:
         workers.start("sim-0", "sim-1")
         workers.wait_ready()
-        async with Producer(world.settings, manifest, parse_policy("affinity"), seed) as producer:
+        async with Producer(world.settings, manifest, parse_policy("affinity"), seed, streamed) as producer:
             await producer.workers_are(2)
             lasting = {**world.pids, **workers.pids, "producer": os.getpid()}
             async with asyncio.TaskGroup() as group:
                 group.create_task(_play(workers))
                 records, usage = await drive(producer, rung, 1.0, lasting)
-    return outcome(records, STEPS, usage)
+    return outcome(records, STEPS, usage, streamed=streamed)
 
 
 async def _play(workers: Workers) -> None:
@@ -84,8 +92,12 @@ async def _play(workers: Workers) -> None:
         passed = step.at
 
 
-def outcome(records: Sequence[Sent], steps: Sequence[Step], usage: Usage) -> Outcome:
-    """`records` in seconds since the start of the play."""
+def outcome(records: Sequence[Sent], steps: Sequence[Step], usage: Usage, *, streamed: bool = False) -> Outcome:
+    """`records` in seconds since the start of the play.
+
+    `cut`: had begun on a worker that died, and ended with the error that says so. That is what is promised of streams.
+    Whole answers are made again.
+    """
     whole = [record for record in records if record.whole]
     seconds = int(max(record.arrived_at for record in records)) + 1
     hit_rates = [_hit_rate(_between(whole, second, second + 1)) for second in range(seconds)]
@@ -94,11 +106,13 @@ def outcome(records: Sequence[Sent], steps: Sequence[Step], usage: Usage) -> Out
     return Outcome(
         len(records),
         len(whole),
+        sum(streamed and record.failure.startswith(f"{CUT}:") for record in records),
         [record.failure or f"{record.tokens} tokens" for record in records if not record.whole],
-        hit_rates,
-        [(record.arrived_at, record.first_at - record.arrived_at) for record in whole],
+        [round(rate, 4) for rate in hit_rates],
+        [(round(record.arrived_at, 2), round(record.first_at - record.arrived_at, 3)) for record in whole],
         phases,
         usage,
+        streamed,
     )
 
 

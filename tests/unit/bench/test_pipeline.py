@@ -8,6 +8,7 @@ import pytest
 
 from infra.settings import Settings
 from schemas.events import Event, Failed, Finished, Restarted, Token, Usage
+from schemas.jobs import GenerateJob
 from schemas.manifest import Limits, Manifest, Source
 from tests.bench.steering import pipeline, pipeline_report, scaling
 from tests.bench.steering.meter import Usage as Cpu
@@ -111,6 +112,35 @@ def test_a_request_that_did_not_finish_whole_is_counted_as_lost() -> None:
     assert [(phase.at, phase.requests, phase.hit_rate) for phase in got.phases] == [(0.0, 18, 0.5), (10.0, 20, 0.5)]
     assert got.phases[1].recovery_s == 0.0
     assert [(phase.restarts, phase.ttft_max_s) for phase in got.phases] == [(0, 0.5), (1, 3.5)]
+
+
+def test_a_stream_that_its_worker_took_along_is_cut_and_a_whole_answer_is_lost() -> None:
+    records = [finished(number / 2, 5) for number in range(40)]
+    records[7].failure = "worker_lost: gone"
+    records[8].failure = "no end within 300 s"
+    steps = [scaling.Step(10.0, "something happens", lambda _: None)]
+    streams, answers = (outcome(records, steps, IDLE, streamed=streamed) for streamed in (True, False))
+    assert (streams.whole, streams.cut, streams.lost) == (38, 1, 1)
+    assert (answers.whole, answers.cut, answers.lost) == (38, 0, 2)
+    lines = pipeline_report.ends([answers, streams]).splitlines()
+    assert [line.split(" | ")[:5] for line in lines[2:]] == [
+        ["| whole", "40", "38", "0", "2"],
+        ["| streamed", "40", "38", "1", "1"],
+    ]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_answers_are_asked_for_as_the_play_says(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer, asked = Producer(Settings(), MANIFEST, parse_policy("affinity"), 0, streamed), []
+
+    async def place(job: GenerateJob, *_: object) -> GenerateJob:
+        asked.append(job.head.streamed)
+        raise LookupError("no need to go on")
+
+    monkeypatch.setattr(producer._placer, "place", place)
+    with pytest.raises(LookupError):
+        await producer.send(Turn(0.0, [1], 10, 3), 0.0)
+    assert asked == [streamed]
 
 
 def test_the_table_sets_the_pipeline_beside_the_fast_mode_and_says_which_set_the_pace() -> None:

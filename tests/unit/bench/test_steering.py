@@ -97,8 +97,14 @@ def test_rows_have_the_promised_keys_and_a_resumed_run_repeats_nothing(
     assert [(row["arm"], row["rate"]) for row in rows] == [
         (arm, rate) for arm in ("affinity", "random") for rate in (10, 20)
     ]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--resume"])
+    summary = tmp_path / "summary.json"
+    monkeypatch.setattr(sys, "argv", [*arguments, "--resume", "--summary", str(summary)])
     capsys.readouterr()
     bench.main()
     assert "seed 0" not in capsys.readouterr().err
     assert msgspec.json.decode(file.read_bytes())["rows"] == rows
+    [ours, _] = msgspec.json.decode(summary.read_bytes())["runs"]
+    top = next(row for row in rows if (row["arm"], row["rate"]) == ("affinity", 20))
+    assert (ours["workload"], ours["arm"], ours["seed"]) == ("short", "affinity", 0)
+    assert ours["top_out_tokens_s"] == pytest.approx(top["out_tokens_s"], abs=0.01)
+    assert ours["ttft_p90_s"] == pytest.approx(top["ttft_p90_s"], abs=1e-4)
