@@ -90,7 +90,7 @@ class PrefixIndex:
 
         full: all MAX_SLOTS are taken or still dirty; clean, then ask again. over: that name has a later life.
         """
-        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
+        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, view.unused_blocks, *_speed(view)]
         states: dict[int, Registered] = {1: "registered", 0: "full", -1: "over"}
         return states[await self._register([self.prefix], args)]
 
@@ -112,7 +112,8 @@ class PrefixIndex:
 
     async def report(self, me: Incarnation, view: WorkerView) -> bool:
         """Gauges and learned speed of a worker. False when that life is over."""
-        args: list[Argument] = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
+        gauges = (view.unused_blocks, view.referenced_blocks, view.waiting, view.running)
+        args: list[Argument] = [str(me), *gauges, *_speed(view)]
         return bool(await self._report([self.prefix], args))
 
     async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:

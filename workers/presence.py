@@ -72,6 +72,7 @@ class Presence:
         return WorkerView(
             self._me.worker,
             total_blocks=total,
+            unused_blocks=round(load.kv_unused * total),
             referenced_blocks=round(load.kv_usage * total),
             waiting=load.waiting + len(self._queue),
             running=load.running,

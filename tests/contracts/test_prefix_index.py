@@ -87,13 +87,52 @@ async def test_what_a_worker_reports_is_what_decisions_see(index: PrefixIndex) -
         prefill_tokens_per_s=1 / 3,
         step_per_sequence_s=1e-7,
         step_base_s=0.1,
+        unused_blocks=42,
         referenced_blocks=7,
         waiting=2,
         running=9,
     )
     assert await index.report(A, report)
     seen = (await index.look([], [A])).views[0]
-    assert seen == msgspec.structs.replace(report, worker="a:1", total_blocks=100, unused_blocks=100)
+    assert seen == msgspec.structs.replace(report, worker="a:1", total_blocks=100)
+
+
+async def test_blocks_in_use_without_a_key_are_not_taken_for_unused(index: PrefixIndex) -> None:
+    """A worker of 100 blocks that runs 30 sequences: 40 blocks are full and have keys, 30 are partly filled."""
+    await index.apply(A, 1, [stored(keys(40))])
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=30, referenced_blocks=70, running=30))
+    assert await unused(index) == 30
+
+
+async def test_what_is_stored_after_a_report_is_no_longer_unused_and_what_is_evicted_is_not_yet(
+    index: PrefixIndex,
+) -> None:
+    await index.apply(A, 1, [stored(keys(40))])
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=30))
+    await index.apply(A, 2, [stored(keys(10, family=1))])
+    assert await unused(index) == 20
+    await index.apply(A, 3, [CacheEvent("r", b"".join(keys(40)))])
+    assert await unused(index) == 30
+    await index.apply(A, 4, [stored(keys(90, family=2))])
+    assert await unused(index) == 0
+
+
+async def test_a_worker_is_never_said_to_have_more_unused_blocks_than_blocks(index: PrefixIndex) -> None:
+    assert await unused(index) == 100
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=101))
+    assert await unused(index) == 100
+
+
+async def test_a_worker_of_a_version_that_reports_no_unused_blocks_is_judged_by_its_keys(
+    index: PrefixIndex, redis: Redis, model: str
+) -> None:
+    await index.apply(A, 1, [stored(keys(40))])
+    await redis.hdel(f"tri:{{{model}}}:ix:w:0", "unused", "held_then")
+    assert await unused(index) == 60
+
+
+async def unused(index: PrefixIndex) -> int:
+    return (await index.look([], [A])).views[0].unused_blocks
 
 
 async def test_a_repeated_batch_is_known_and_a_missing_one_is_a_gap_until_a_resync(index: PrefixIndex) -> None:
