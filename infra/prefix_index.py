@@ -73,7 +73,7 @@ class PrefixIndex:
     def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
         self.prefix = keys.index(model)
         self._lag_ms = int(lag_s * 1000)
-        self._decide = _Script(redis, "index_rows", "index_views", "affinity", "index_decide")
+        self._decide = _Script(redis, "index_rows", "index_views", "affinity", "least_load", "index_decide")
         self._look = _Script(redis, "index_rows", "index_views", "index_look")
         self._reserve = _Script(redis, "index_rows", "index_reserve")
         self._release = _Script(redis, "index_rows", "index_release")
@@ -151,6 +151,23 @@ class PrefixIndex:
         `ticket` names the reservation: one per request and dispatch. It is given back by `release`, by the end of the
         worker's life, or after `ttl_s`.
         """
+        return await self._placed(ticket, ask, block_keys, workers, ttl_s, {"params": params})
+
+    async def place_least_loaded(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
+    ) -> Choice | None:
+        """As `place`, by the fewest requests in flight and then the fewest tokens to compute."""
+        return await self._placed(ticket, ask, block_keys, workers, ttl_s, {})
+
+    async def _placed(
+        self,
+        ticket: str,
+        ask: Ask,
+        block_keys: Sequence[bytes],
+        workers: Sequence[Incarnation],
+        ttl_s: float,
+        rule: Mapping[str, Mapping[str, float]],
+    ) -> Choice | None:
         if not workers:
             return None
         question = {
@@ -160,9 +177,10 @@ class PrefixIndex:
             "prompt_blocks": ask.prompt_blocks,
             "block_tokens": ask.block_tokens,
             "expected_output_tokens": ask.expected_output_tokens,
-            "params": params,
+            "draw": ask.draw,
             "ttl_ms": int(ttl_s * 1000),
             "lag_ms": self._lag_ms,
+            **rule,
         }
         args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
         chosen, reason, seen = msgspec.msgpack.decode(await self._decide([self.prefix], args))
@@ -172,20 +190,15 @@ class PrefixIndex:
         return Choice(worker, reason, matched, cost_s, [Alternative(other, cost) for other, _, cost in seen])
 
     async def reserve(
-        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], view: WorkerView, version: int | None, ttl_s: float
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], worker: str, version: int | None, ttl_s: float
     ) -> Reserved:
-        """Reserve a choice made from `look`, unless somebody has reserved since; version None insists."""
-        uncached = ask.prompt_tokens - view.matched_blocks * ask.block_tokens
+        """Reserve a choice made from `look`, unless somebody has reserved since.
+
+        version None: whatever others have decided, for a choice that does not depend on it.
+        """
         at = "" if version is None else version
-        args: list[Argument] = [
-            ticket,
-            view.worker,
-            at,
-            view.matched_blocks,
-            uncached,
-            int(ttl_s * 1000),
-            b"".join(block_keys),
-        ]
+        sizes = (ask.prompt_tokens, ask.block_tokens, int(ttl_s * 1000))
+        args: list[Argument] = [ticket, worker, at, *sizes, b"".join(block_keys)]
         answer = await self._reserve([self.prefix], args)
         states: dict[int, Reserved] = {1: "reserved", 0: "look_again", -1: "over"}
         return states[answer]

@@ -200,10 +200,12 @@ async def test_a_promise_that_an_event_has_confirmed_stays_after_the_end(index: 
 
 
 async def test_promises_are_counted(index: PrefixIndex) -> None:
+    """The second one lacks the head, which the first one found there, and promises with it what the first one has."""
     prompt = keys(6)
-    for ticket in ("t1", "t2"):
-        look = await index.look([], [A])
-        await index.reserve(ticket, ask(6), prompt, look.views[0], None, 60)
+    await index.apply(A, 1, [stored(prompt[:3])])
+    await index.reserve("t1", ask(6), prompt, str(A), None, 60)
+    await index.apply(A, 2, [CacheEvent("r", b"".join(prompt[:3]))])
+    await index.reserve("t2", ask(6), prompt, str(A), None, 60)
     await index.release([], ["t1"])
     assert (await matches(index, prompt))["a:1"] == 6
     await index.release([], ["t2"])
@@ -227,11 +229,11 @@ async def test_a_choice_made_outside_is_refused_when_another_was_reserved_meanwh
     prompt = keys(5)
     look = await index.look(prompt, [A, B])
     await index.place("other", ask(5), prompt, [A, B], PARAMS, 60)
-    assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "look_again"
+    assert await index.reserve("t", ask(5), prompt, look.views[1].worker, look.version, 60) == "look_again"
     look = await index.look(prompt, [A, B])
-    assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "reserved"
+    assert await index.reserve("t", ask(5), prompt, look.views[1].worker, look.version, 60) == "reserved"
     await index.retire(B)
-    assert await index.reserve("u", ask(5), prompt, look.views[1], None, 60) == "over"
+    assert await index.reserve("u", ask(5), prompt, look.views[1].worker, None, 60) == "over"
 
 
 async def test_a_burst_of_identical_prompts_spreads_before_any_event_comes(index: PrefixIndex) -> None:

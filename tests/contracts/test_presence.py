@@ -129,7 +129,7 @@ async def test_a_killed_workers_life_ends_with_its_lease_and_its_load_with_it(
     async with be_there(ME, Engine(4, 0.01)):
         await until(lambda: has(index, manifest, ME))
         (view,) = await views(index, manifest, ME)
-        assert await index.reserve("t", Ask(96, 3, 32, 10.0), KEYS, view, None, 60.0) == "reserved"
+        assert await index.reserve("t", Ask(96, 3, 32, 10.0), KEYS, view.worker, None, 60.0) == "reserved"
     assert await has(index, manifest, ME)
     async with be_there(other, StubEngine(4, 0.01)):
         await until(lambda: has(index, manifest, other))
