@@ -86,11 +86,11 @@ class PrefixIndex:
         self._report = _Script(redis, "index_rows", "index_report")
 
     async def register(self, me: Incarnation, view: WorkerView) -> Registered:
-        """Begin a life with an empty cache; `view` gives its memory and a prior of its speed.
+        """Begin a life whose cache the index knows nothing of yet; `view` is what the worker tells of itself.
 
         full: all MAX_SLOTS are taken or still dirty; clean, then ask again. over: that name has a later life.
         """
-        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, view.unused_blocks, *_speed(view)]
+        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_told(view)]
         states: dict[int, Registered] = {1: "registered", 0: "full", -1: "over"}
         return states[await self._register([self.prefix], args)]
 
@@ -111,10 +111,8 @@ class PrefixIndex:
         return int(await self._clean([self.prefix], [CLEAN_ROWS]))
 
     async def report(self, me: Incarnation, view: WorkerView) -> bool:
-        """Gauges and learned speed of a worker. False when that life is over."""
-        gauges = (view.unused_blocks, view.referenced_blocks, view.waiting, view.running)
-        args: list[Argument] = [str(me), *gauges, *_speed(view)]
-        return bool(await self._report([self.prefix], args))
+        """Memory, gauges and learned speed of a worker. False when that life is over."""
+        return bool(await self._report([self.prefix], [str(me), *_told(view)]))
 
     async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:
         """Enter a batch of events. Batches are numbered from 1; number 0 begins anew, with a clear first.
@@ -209,5 +207,7 @@ class PrefixIndex:
         return int(await self._release([self.prefix], args))
 
 
-def _speed(view: WorkerView) -> tuple[str, str, str]:
-    return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s), repr(view.step_base_s)
+def _told(view: WorkerView) -> tuple[Argument, ...]:
+    """What a worker tells of itself."""
+    gauges = (view.unused_blocks, view.referenced_blocks, view.waiting, view.running)
+    return *gauges, repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s), repr(view.step_base_s)

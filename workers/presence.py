@@ -46,7 +46,7 @@ class Presence:
         self._queue = queue
         self._block_tokens = namespaces.block_tokens(manifest)
         blocks = BlockMap(self._block_tokens, namespaces.plain(manifest))
-        self._feed = Feed(index, manifest.id, me, self._view(), blocks, metrics, clock)
+        self._feed = Feed(index, manifest.id, me, self._view, blocks, metrics, clock)
         metrics.watch_feed_by(manifest.id, lambda: self._feed.lag_s, lambda: blocks.orphans)
         self.reservations = Reservations(me.worker, index.release, metrics)
 

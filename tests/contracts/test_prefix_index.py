@@ -81,6 +81,14 @@ async def test_a_clear_of_many_blocks_is_done_in_bounded_steps(index: PrefixInde
     assert (await matches(index, prompt))["a:1"] == 2
 
 
+async def test_what_a_worker_registers_with_is_what_decisions_see_until_it_reports(index: PrefixIndex) -> None:
+    """One that was thought dead, or whose index has lost everything, is busy when it registers."""
+    busy = WorkerView("", total_blocks=100, unused_blocks=3, referenced_blocks=70, waiting=2, running=9)
+    await index.register(Incarnation("busy", 1), busy)
+    seen = (await index.look([], [Incarnation("busy", 1)])).views[0]
+    assert seen == msgspec.structs.replace(busy, worker="busy:1")
+
+
 async def test_what_a_worker_reports_is_what_decisions_see(index: PrefixIndex) -> None:
     report = WorkerView(
         "",

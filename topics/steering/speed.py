@@ -1,8 +1,8 @@
 """How fast a worker is, learned from its own steps: prefill tokens/s, and what one more sequence adds to a step.
 
-Least squares on seconds = base + prefill / R + s * sequences, with exponential forgetting. Errors count in proportion to
-the step, because that is how they come: a step of 500 ms is off by 25 as one of 40 is by 2. What the steps cannot tell
-apart (always as many sequences, never a prompt) stays in the proportions of the prior, at the height that was measured.
+Least squares on seconds = base + prefill / R + s * sequences, with exponential forgetting. Errors count in proportion
+to the step, because that is how they come: a step of 500 ms is off by 25 as one of 40 is by 2. What the steps cannot
+tell apart (always as many sequences, never a prompt) keeps the proportions of the prior, at the height measured.
 Pure arithmetic on twelve sums; a step costs a few microseconds.
 """
 
@@ -53,8 +53,8 @@ class SpeedLearner:
         expected_s = sum(multiple * part for multiple, part in zip(self._multiples, parts, strict=True))
         if self._steps >= REFRESH_STEPS:
             seconds = min(seconds, OUTLIER * expected_s)
-        # Of what the step would take on a worker like this of the prior's height: steps from before a worker became slow
-        # must not weigh more than those after it.
+        # Of what the step would take on a worker like this one at the prior's height: steps from before a worker became
+        # slow must not weigh more than those after it.
         shape_s = expected_s / self._height
         shares, took = [part / shape_s for part in parts], seconds / shape_s
         keep, targets = self._keep, self._targets

@@ -20,8 +20,8 @@ class Steerer:
     """For the producers of one model. `affinity` and `least_load` are decided inside Redis, in one atomic step.
 
     The other policies look, decide here and reserve only if nobody has decided in between: one decision at a time in
-    this process. Where other gateways are faster LOOKS times, the job goes to the least loaded worker, whichever that is
-    at that moment, and the reason says so: no choice is ever made from what is no longer so.
+    this process. Where other gateways are faster LOOKS times, the job goes to whichever worker is least loaded at that
+    moment, and the reason says so: nothing is ever reserved because of what is no longer so.
     """
 
     def __init__(self, index: PrefixIndex, policy: Policy, rng: random.Random) -> None:

@@ -17,8 +17,8 @@ class Step:
         recomputed = details.num_generation_tokens - details.num_generation_requests  # of sequences that were preempted
         self.prefill_tokens: int = details.num_ctx_tokens + max(0, recomputed)
         self.sequences: int = details.num_ctx_requests + details.num_generation_requests
-        # From step to step, where somebody was in both: that is what a sequence waits for a token, and no idle time is in
-        # it. Else, so for a prompt alone, what the engine has measured of the step itself.
+        # From step to step, where somebody was in both: that is what a sequence waits for a token, and has no idle time
+        # in it. Else, so for a prompt alone, what the engine has measured of the step itself.
         self.seconds: float = min(token_gaps_s) if token_gaps_s else details.elapsed_ms / 1_000.0
 
 
@@ -61,8 +61,8 @@ class LoadBoard:
 def _unused(total_blocks: int, kv_usage: float, running: int, held_blocks: int | None) -> float:
     """Share of the blocks that hold nothing. vLLM gives out no such figure, but what it is made of.
 
-    A block has content that can be matched (its events tell), or belongs to a sequence and is not full yet (each running
-    sequence has one at most), or holds nothing. Where the events do not tell, nothing is taken for unused.
+    A block has content that can be matched (its events tell), or belongs to a sequence and is not full yet (each
+    running sequence has one at most), or holds nothing. Where the events do not tell, nothing is taken for unused.
     """
     usable = total_blocks - 1  # vLLM keeps one for itself
     if usable <= 0 or held_blocks is None:

@@ -100,7 +100,7 @@ def test_what_steps_cannot_tell_apart_stays_in_proportion_at_the_height_measured
 
 
 def test_a_slope_of_nothing_leaves_the_base_what_it_is() -> None:
-    """Noise says that more sequences make a step shorter: the slope is at its floor, and the base is not made up for it."""
+    """Steps are shorter with more sequences: the slope is at its floor, and the base does not make up for it."""
     speed = learned([(0.05 - 0.000_01 * n, 0, n) for n in range(1, 61)] * 5)
     assert speed.step_per_sequence_s == pytest.approx(Speed().step_per_sequence_s / MOST_OFF)
     assert speed.step_base_s == pytest.approx(0.0497, rel=0.01)

@@ -110,7 +110,9 @@ def speed_of(board: LoadBoard) -> Speed:
     return board.read(0, 100, 0).speed
 
 
-@pytest.mark.parametrize("requests", [ramp(), drain(), [*ramp(), *one_by_one()]], ids=["ramp", "drain", "ramp_and_idle"])
+@pytest.mark.parametrize(
+    "requests", [ramp(), drain(), [*ramp(), *one_by_one()]], ids=["ramp", "drain", "ramp_and_idle"]
+)
 def test_what_the_steps_cost_is_learned_from_the_steps(requests: list[Request]) -> None:
     speed = speed_of(board_of(Engine(requests).steps()))
     assert speed.step_per_sequence_s == pytest.approx(TRUE.step_per_sequence_s, rel=0.1)
