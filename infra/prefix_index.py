@@ -77,7 +77,9 @@ class PrefixIndex:
     def __init__(self, redis: Redis, model: str, lag_s: float = 5.0) -> None:
         self.prefix = keys.index(model)
         self._lag_ms = int(lag_s * 1000)
-        self._decide = SharedTrips(redis, _source("index_rows", "index_views", "affinity", "index_decide"))
+        self._decide = SharedTrips(
+            redis, _source("index_rows", "index_views", "affinity", "least_load", "index_decide")
+        )
         self._look = _Script(redis, "index_rows", "index_views", "index_look")
         self._reserve = _Script(redis, "index_rows", "index_reserve")
         self._release = _Script(redis, "index_rows", "index_release")
@@ -90,11 +92,11 @@ class PrefixIndex:
         self._report = _Script(redis, "index_rows", "index_report")
 
     async def register(self, me: Incarnation, view: WorkerView) -> Registered:
-        """Begin a life with an empty cache; `view` gives its memory and a prior of its speed.
+        """Begin a life whose cache the index knows nothing of yet; `view` is what the worker tells of itself.
 
         full: all MAX_SLOTS are taken or still dirty; clean, then ask again. over: that name has a later life.
         """
-        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_speed(view)]
+        args: list[Argument] = [me.worker, str(me), view.total_blocks, MAX_SLOTS, *_told(view)]
         states: dict[int, Registered] = {1: "registered", 0: "full", -1: "over"}
         return states[await self._register([self.prefix], args)]
 
@@ -115,9 +117,8 @@ class PrefixIndex:
         return int(await self._clean([self.prefix], [CLEAN_ROWS]))
 
     async def report(self, me: Incarnation, view: WorkerView) -> bool:
-        """Gauges and learned speed of a worker. False when that life is over."""
-        args: list[Argument] = [str(me), view.referenced_blocks, view.waiting, view.running, *_speed(view)]
-        return bool(await self._report([self.prefix], args))
+        """Memory, gauges and learned speed of a worker. False when that life is over."""
+        return bool(await self._report([self.prefix], [str(me), *_told(view)]))
 
     async def apply(self, me: Incarnation, number: int, events: Sequence[CacheEvent]) -> Fed:
         """Enter a batch of events. Batches are numbered from 1; number 0 begins anew, with a clear first.
@@ -154,6 +155,23 @@ class PrefixIndex:
         `ticket` names the reservation: one per request and dispatch. It is given back by `release`, by the end of the
         worker's life, or after `ttl_s`.
         """
+        return await self._placed(ticket, ask, block_keys, workers, ttl_s, {"params": params})
+
+    async def place_least_loaded(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
+    ) -> Choice | None:
+        """As `place`, by the fewest requests in flight and then the fewest tokens to compute."""
+        return await self._placed(ticket, ask, block_keys, workers, ttl_s, {})
+
+    async def _placed(
+        self,
+        ticket: str,
+        ask: Ask,
+        block_keys: Sequence[bytes],
+        workers: Sequence[Incarnation],
+        ttl_s: float,
+        rule: Mapping[str, Mapping[str, float]],
+    ) -> Choice | None:
         if not workers:
             return None
         question = {
@@ -163,9 +181,10 @@ class PrefixIndex:
             "prompt_blocks": ask.prompt_blocks,
             "block_tokens": ask.block_tokens,
             "expected_output_tokens": ask.expected_output_tokens,
-            "params": params,
+            "draw": ask.draw,
             "ttl_ms": int(ttl_s * 1000),
             "lag_ms": self._lag_ms,
+            **rule,
         }
         args = [msgspec.msgpack.encode(question), b"".join(block_keys)]
         chosen, reason, seen = msgspec.msgpack.decode(await self._decide([self.prefix], args))
@@ -175,20 +194,15 @@ class PrefixIndex:
         return Choice(worker, reason, matched, cost_s, [Alternative(other, cost) for other, _, cost in seen])
 
     async def reserve(
-        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], view: WorkerView, version: int | None, ttl_s: float
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], worker: str, version: int | None, ttl_s: float
     ) -> Reserved:
-        """Reserve a choice made from `look`, unless somebody has reserved since; version None insists."""
-        uncached = ask.prompt_tokens - view.matched_blocks * ask.block_tokens
+        """Reserve a choice made from `look`, unless somebody has reserved since.
+
+        version None: whatever others have decided, for a choice that does not depend on it.
+        """
         at = "" if version is None else version
-        args: list[Argument] = [
-            ticket,
-            view.worker,
-            at,
-            view.matched_blocks,
-            uncached,
-            int(ttl_s * 1000),
-            b"".join(block_keys),
-        ]
+        sizes = (ask.prompt_tokens, ask.block_tokens, int(ttl_s * 1000))
+        args: list[Argument] = [ticket, worker, at, *sizes, b"".join(block_keys)]
         answer = await self._reserve([self.prefix], args)
         states: dict[int, Reserved] = {1: "reserved", 0: "look_again", -1: "over"}
         return states[answer]
@@ -199,5 +213,7 @@ class PrefixIndex:
         return int(await self._release([self.prefix], args))
 
 
-def _speed(view: WorkerView) -> tuple[str, str, str]:
-    return repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s), repr(view.step_base_s)
+def _told(view: WorkerView) -> tuple[Argument, ...]:
+    """What a worker tells of itself."""
+    gauges = (view.unused_blocks, view.referenced_blocks, view.waiting, view.running)
+    return *gauges, repr(view.prefill_tokens_per_s), repr(view.step_per_sequence_s), repr(view.step_base_s)

@@ -37,7 +37,10 @@ class Load(msgspec.Struct, frozen=True):
 
     running: int = 0
     waiting: int = 0
-    kv_usage: float = 0.0  # 0..1
+    kv_usage: float = 0.0  # 0..1: blocks that running sequences reference
+    kv_unused: float = (
+        1.0  # 0..1: blocks that hold nothing, neither referenced nor cached; rather too low than too high
+    )
     tokens_per_s: float = 0.0
     speed: Speed = Speed()  # learned from its own steps
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from itertools import groupby, islice
 from typing import Literal
@@ -47,7 +47,7 @@ class Feed:
         index: PrefixIndex,
         model: str,
         me: Incarnation,
-        worker: WorkerView,
+        worker: Callable[[], WorkerView],
         blocks: BlockMap,
         metrics: Metrics,
         clock: Clock,
@@ -55,7 +55,7 @@ class Feed:
         self._index = index
         self._model = model
         self._me = me
-        self._worker = worker  # how to register: memory and a prior of the speed
+        self._worker = worker  # how to register: what it would report now
         self._blocks = blocks
         self._metrics = metrics
         self._clock = clock
@@ -115,7 +115,7 @@ class Feed:
 
     async def _begin(self) -> bool:
         """The index does not know us: it lost its data, thought us dead, or we are new. False when we are over."""
-        while (answer := await self._index.register(self._me, self._worker)) == "full":
+        while (answer := await self._index.register(self._me, self._worker())) == "full":
             if not await self._index.clean():
                 log.warning("the prefix index has no slot left for %s", self._me)
                 await asyncio.sleep(IDLE_S)

@@ -45,7 +45,7 @@ class Presence:
         self._queue = queue
         self._block_tokens = space.block_tokens
         blocks = BlockMap(space.block_tokens, space.plain)
-        self._feed = Feed(index, space.model, me, self._view(), blocks, metrics, clock)
+        self._feed = Feed(index, space.model, me, self._view, blocks, metrics, clock)
         metrics.watch_feed_by(space.model, lambda: self._feed.lag_s, lambda: blocks.orphans)
         self.reservations = Reservations(me.worker, index.release, metrics)
 
@@ -71,6 +71,7 @@ class Presence:
         return WorkerView(
             self._me.worker,
             total_blocks=total,
+            unused_blocks=round(load.kv_unused * total),
             referenced_blocks=round(load.kv_usage * total),
             waiting=load.waiting + len(self._queue),
             running=load.running,

@@ -1,5 +1,6 @@
 -- A worker's life begins: give it a slot that no row mentions. Earlier lives of its name are over.
--- ARGV  1 worker name, 2 incarnation, 3 total blocks, 4 most slots;  5 rate, 6 seconds per sequence, 7 seconds a step (priors)
+-- ARGV  1 worker name, 2 incarnation, 3 total blocks, 4 most slots; as in index_report.lua: 5 unused blocks,
+--       6 referenced blocks, 7 waiting, 8 running, 9 rate, 10 seconds per sequence, 11 seconds a step
 -- Returns 1 registered (also when it was), 0 all slots are taken, -1 a later life of that name has begun.
 local mine = redis.call('HGET', P .. 'slots', ARGV[2])
 if mine then return 1 end
@@ -17,8 +18,9 @@ for _, slot in ipairs(redis.call('SMEMBERS', P .. 'dirty')) do taken[tonumber(sl
 for slot = 0, tonumber(ARGV[4]) - 1 do
   if not taken[slot] then
     redis.call('HSET', P .. 'slots', ARGV[2], slot)
-    redis.call('HSET', P .. 'w:' .. slot, 'life', ARGV[2], 'n', 0, 'u', 0, 'rate', ARGV[5], 'per_sequence', ARGV[6], 'base', ARGV[7],
-      'total', ARGV[3], 'referenced', 0, 'waiting', 0, 'running', 0, 'seq', 0, 'fed_at', now_ms())
+    redis.call('HSET', P .. 'w:' .. slot, 'life', ARGV[2], 'n', 0, 'u', 0, 'rate', ARGV[9], 'per_sequence', ARGV[10],
+      'base', ARGV[11], 'total', ARGV[3], 'unused', ARGV[5], 'held_then', 0, 'referenced', ARGV[6], 'waiting', ARGV[7],
+      'running', ARGV[8], 'seq', 0, 'fed_at', now_ms())
     return 1
   end
 end

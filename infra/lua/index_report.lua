@@ -1,8 +1,10 @@
 -- A worker's gauges and learned speed, with every tick.
--- ARGV  1 incarnation, 2 referenced blocks, 3 waiting, 4 running, 5 rate, 6 seconds per sequence, 7 seconds a step
+-- ARGV  1 incarnation, 2 unused blocks, 3 referenced blocks, 4 waiting, 5 running, 6 rate, 7 seconds per sequence,
+--       8 seconds a step
 -- Returns 1, or 0 when that life is over.
 local slot = redis.call('HGET', P .. 'slots', ARGV[1])
 if not slot then return 0 end
-redis.call('HSET', P .. 'w:' .. slot, 'referenced', ARGV[2], 'waiting', ARGV[3], 'running', ARGV[4],
-  'rate', ARGV[5], 'per_sequence', ARGV[6], 'base', ARGV[7])
+redis.call('HSET', P .. 'w:' .. slot, 'unused', ARGV[2], 'held_then', redis.call('SCARD', P .. 'held:' .. slot),
+  'referenced', ARGV[3], 'waiting', ARGV[4], 'running', ARGV[5], 'rate', ARGV[6], 'per_sequence', ARGV[7],
+  'base', ARGV[8])
 return 1

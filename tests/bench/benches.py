@@ -47,6 +47,10 @@ BENCHES = (
           small=("--streams", "200", "--tokens", "3"), minutes=2),
     Bench("steering_real", "tests.bench.steering_real", "prefix hits and waiting on the real engine",
           small=("--rounds", "2"), minutes=8),
+    Bench("steering_throttled", "tests.bench.steering_real", "what a throttled worker of the real engine gets",
+          small=("--arms", "affinity"), mode=("--throttle", "0.4"), minutes=8),
+    Bench("vllm_truth", "tests.bench.vllm_truth", "what steering learns of the real engine beside what is so",
+          small=("--shares", "1"), minutes=5),
     # The rows of thousands of rungs stay where they can be resumed; what is published is their summary.
     Bench("steering", _STEERING, "every policy on every workload, in the worker model",
           full=("--variants", "exact,late,gateways4,handoff", "--json", ".triptych/bench/steering_rows.json",

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.steering_real --json FILE`: steering on the real engine.
+"""`python -m tests.bench.steering_real --json FILE`: steering on the real engine; `--throttle 0.4`: with a slow worker.
 
 Two vLLM CPU workers with SmolLM2-135M; conversations that share one of twelve system prompts of about 1,500 tokens,
 more than one worker's KV cache holds. The same requests in the same order for each policy, one warm-up round
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import openai
 
-from tests.bench import published
+from tests.bench import published, steering_throttled
 from tests.bench.load import percentile
 from tests.stack import Stack, running
 
@@ -98,12 +98,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, help="write the figures here")
     made.add_argument("--arms", default="affinity,round_robin", help="policies, comma-separated")
     made.add_argument("--rounds", type=int, default=ROUNDS, help="the first one warms up")
+    made.add_argument(
+        "--throttle", type=float, help="let one of the two workers run this share of the time: who gets how much?"
+    )
     return made
 
 
 def main() -> None:
     given = parser().parse_args()
-    rows = []
+    rows: list[dict[str, object]] = []
     for policy in given.arms.split(","):
         with (
             tempfile.TemporaryDirectory(prefix="triptych-bench-") as home,
@@ -111,7 +114,11 @@ def main() -> None:
                 Path(home), "--model", MODEL, "--workers", str(WORKERS), env={"TRIPTYCH_STEERING": policy}
             ) as stack,
         ):
-            rows.append(figures(policy, asyncio.run(drive(stack, given.rounds))))
+            if given.throttle is None:
+                rows.append(figures(policy, asyncio.run(drive(stack, given.rounds))))
+            else:
+                outcome = asyncio.run(steering_throttled.run(stack, MODEL, policy, given.throttle))
+                rows.append(msgspec.to_builtins(outcome))
             print(json.dumps(rows[-1]), flush=True)
     if given.json:
         published.write(

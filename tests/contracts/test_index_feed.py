@@ -99,7 +99,7 @@ def feed(index: PrefixIndex, metrics: Metrics) -> Feed:
 
 def feed_of(index: PrefixIndex, metrics: Metrics) -> Feed:
     worker = WorkerView("", total_blocks=100)
-    return Feed(index, "m", ME, worker, BlockMap(BLOCK, NAMESPACE), metrics, SystemClock())
+    return Feed(index, "m", ME, lambda: worker, BlockMap(BLOCK, NAMESPACE), metrics, SystemClock())
 
 
 async def seen(index: PrefixIndex, engine: Engine) -> list[int]:

@@ -81,19 +81,66 @@ async def test_a_clear_of_many_blocks_is_done_in_bounded_steps(index: PrefixInde
     assert (await matches(index, prompt))["a:1"] == 2
 
 
+async def test_what_a_worker_registers_with_is_what_decisions_see_until_it_reports(index: PrefixIndex) -> None:
+    """One that was thought dead, or whose index has lost everything, is busy when it registers."""
+    busy = WorkerView("", total_blocks=100, unused_blocks=3, referenced_blocks=70, waiting=2, running=9)
+    await index.register(Incarnation("busy", 1), busy)
+    seen = (await index.look([], [Incarnation("busy", 1)])).views[0]
+    assert seen == msgspec.structs.replace(busy, worker="busy:1")
+
+
 async def test_what_a_worker_reports_is_what_decisions_see(index: PrefixIndex) -> None:
     report = WorkerView(
         "",
         prefill_tokens_per_s=1 / 3,
         step_per_sequence_s=1e-7,
         step_base_s=0.1,
+        unused_blocks=42,
         referenced_blocks=7,
         waiting=2,
         running=9,
     )
     assert await index.report(A, report)
     seen = (await index.look([], [A])).views[0]
-    assert seen == msgspec.structs.replace(report, worker="a:1", total_blocks=100, unused_blocks=100)
+    assert seen == msgspec.structs.replace(report, worker="a:1", total_blocks=100)
+
+
+async def test_blocks_in_use_without_a_key_are_not_taken_for_unused(index: PrefixIndex) -> None:
+    """A worker of 100 blocks that runs 30 sequences: 40 blocks are full and have keys, 30 are partly filled."""
+    await index.apply(A, 1, [stored(keys(40))])
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=30, referenced_blocks=70, running=30))
+    assert await unused(index) == 30
+
+
+async def test_what_is_stored_after_a_report_is_no_longer_unused_and_what_is_evicted_is_not_yet(
+    index: PrefixIndex,
+) -> None:
+    await index.apply(A, 1, [stored(keys(40))])
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=30))
+    await index.apply(A, 2, [stored(keys(10, family=1))])
+    assert await unused(index) == 20
+    await index.apply(A, 3, [CacheEvent("r", b"".join(keys(40)))])
+    assert await unused(index) == 30
+    await index.apply(A, 4, [stored(keys(90, family=2))])
+    assert await unused(index) == 0
+
+
+async def test_a_worker_is_never_said_to_have_more_unused_blocks_than_blocks(index: PrefixIndex) -> None:
+    assert await unused(index) == 100
+    await index.report(A, msgspec.structs.replace(WORKER, unused_blocks=101))
+    assert await unused(index) == 100
+
+
+async def test_a_worker_of_a_version_that_reports_no_unused_blocks_is_judged_by_its_keys(
+    index: PrefixIndex, redis: Redis, model: str
+) -> None:
+    await index.apply(A, 1, [stored(keys(40))])
+    await redis.hdel(f"tri:{{{model}}}:ix:w:0", "unused", "held_then")
+    assert await unused(index) == 60
+
+
+async def unused(index: PrefixIndex) -> int:
+    return (await index.look([], [A])).views[0].unused_blocks
 
 
 async def test_a_repeated_batch_is_known_and_a_missing_one_is_a_gap_until_a_resync(index: PrefixIndex) -> None:
@@ -161,10 +208,12 @@ async def test_a_promise_that_an_event_has_confirmed_stays_after_the_end(index: 
 
 
 async def test_promises_are_counted(index: PrefixIndex) -> None:
+    """The second one lacks the head, which the first one found there, and promises with it what the first one has."""
     prompt = keys(6)
-    for ticket in ("t1", "t2"):
-        look = await index.look([], [A])
-        await index.reserve(ticket, ask(6), prompt, look.views[0], None, 60)
+    await index.apply(A, 1, [stored(prompt[:3])])
+    await index.reserve("t1", ask(6), prompt, str(A), None, 60)
+    await index.apply(A, 2, [CacheEvent("r", b"".join(prompt[:3]))])
+    await index.reserve("t2", ask(6), prompt, str(A), None, 60)
     await index.release([], ["t1"])
     assert (await matches(index, prompt))["a:1"] == 6
     await index.release([], ["t2"])
@@ -188,11 +237,11 @@ async def test_a_choice_made_outside_is_refused_when_another_was_reserved_meanwh
     prompt = keys(5)
     look = await index.look(prompt, [A, B])
     await index.place("other", ask(5), prompt, [A, B], PARAMS, 60)
-    assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "look_again"
+    assert await index.reserve("t", ask(5), prompt, look.views[1].worker, look.version, 60) == "look_again"
     look = await index.look(prompt, [A, B])
-    assert await index.reserve("t", ask(5), prompt, look.views[1], look.version, 60) == "reserved"
+    assert await index.reserve("t", ask(5), prompt, look.views[1].worker, look.version, 60) == "reserved"
     await index.retire(B)
-    assert await index.reserve("u", ask(5), prompt, look.views[1], None, 60) == "over"
+    assert await index.reserve("u", ask(5), prompt, look.views[1].worker, None, 60) == "over"
 
 
 async def test_a_burst_of_identical_prompts_spreads_before_any_event_comes(index: PrefixIndex) -> None:

@@ -15,6 +15,7 @@ from infra.prefix_index import CacheEvent, PrefixIndex
 from infra.redis_client import connect
 from schemas.steering import Ask, WorkerView
 from topics.steering.affinity import AffinityParams, affinity
+from topics.steering.rivals import least_load
 
 pytestmark = pytest.mark.services
 
@@ -23,6 +24,11 @@ DRIVER = """
 local ask = cmsgpack.unpack(ARGV[1])
 local chosen, reason = affinity(ask, ask.views, ask.params, function(view) return view.family end)
 return cmsgpack.pack({chosen, reason, ask.views[chosen].cost_s})
+"""
+LEAST_LOAD_DRIVER = """
+local ask = cmsgpack.unpack(ARGV[1])
+local chosen = least_load(ask, ask.views)
+return cmsgpack.pack({chosen, ask.views[chosen].cost_s})
 """
 
 
@@ -68,6 +74,21 @@ async def test_lua_and_python_choose_the_same(redis: Redis) -> None:
         assert cost_s == expected.cost
         reasons.add(expected.reason)
     assert reasons == {"cold", "home", "second_home", "stay"}
+
+
+async def test_lua_and_python_find_the_same_worker_least_loaded(redis: Redis) -> None:
+    source = resources.files("infra").joinpath("lua", "least_load.lua").read_text()
+    script, rng, drawn = redis.register_script(source + LEAST_LOAD_DRIVER), random.Random(12), set()
+    for _ in range(2_000):
+        blocks = rng.choice([0, 1, 10, 112])
+        views = [any_view(rng, f"w{number}", blocks) for number in range(rng.randint(1, 6))]
+        ask = Ask(blocks * 64 + rng.randint(0, 63), blocks, 64, 100.0, draw=rng.random())
+        expected = least_load(ask, views)
+        question = {**msgspec.structs.asdict(ask), "views": [_in_lua(view) for view in views]}
+        chosen, cost = msgspec.msgpack.decode(await script(args=[msgspec.msgpack.encode(question)]))
+        assert (views[chosen - 1].worker, cost) == (expected.worker, expected.cost)
+        drawn.add((len(views), chosen))
+    assert len(drawn) == 21  # each of one to six
 
 
 def _in_lua(view: WorkerView) -> dict[str, object]:
@@ -121,7 +142,8 @@ class History:
         look = await self.index.look(keys, self.alive())
         version = None if self.rng.random() < 0.5 else look.version - self.rng.randrange(2)
         ticket = self.ticket()
-        if await self.index.reserve(ticket, _ask(keys), keys, self.rng.choice(look.views), version, 60) == "reserved":
+        worker = self.rng.choice(look.views).worker
+        if await self.index.reserve(ticket, _ask(keys), keys, worker, version, 60) == "reserved":
             self.open.append(ticket)
 
     async def first(self) -> None:

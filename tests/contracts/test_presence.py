@@ -40,7 +40,8 @@ class Engine(StubEngine):
     cache = CacheShape(total_blocks=20, block_tokens=16)
 
     def load(self) -> Load:
-        return Load(running=3, waiting=2, kv_usage=0.5, speed=Speed(1_000.0, 0.002))
+        """Ten of its twenty blocks are referenced, of which four are not full and have no key; two hold nothing."""
+        return Load(running=3, waiting=2, kv_usage=0.5, kv_unused=0.1, speed=Speed(1_000.0, 0.002))
 
     async def cache_events(self) -> AsyncGenerator[CacheBatch]:
         yield CacheBatch([Stored(range(6), None, TOKENS, 16)])
@@ -99,11 +100,11 @@ async def test_what_the_engine_holds_and_tells_of_itself_is_what_decisions_see(
     async with be_there(ME, Engine(4, 0.01)):
 
         async def complete() -> bool:
-            return [(each.matched_blocks, each.running) for each in await views(index, manifest, ME)] == [(3, 3)]
+            return [(each.matched_blocks, each.unused_blocks) for each in await views(index, manifest, ME)] == [(3, 1)]
 
         await until(complete)
         (view,) = await views(index, manifest, ME)
-    assert (view.total_blocks, view.unused_blocks, view.referenced_blocks, view.waiting) == (10, 7, 5, 2)
+    assert (view.total_blocks, view.referenced_blocks, view.waiting, view.running) == (10, 5, 2, 3)
     assert (view.prefill_tokens_per_s, view.step_per_sequence_s) == (1_000.0, 0.002)
 
 
@@ -134,7 +135,7 @@ async def test_a_killed_workers_life_ends_with_its_lease_and_its_load_with_it(
     async with be_there(ME, Engine(4, 0.01)):
         await until(lambda: has(index, manifest, ME))
         (view,) = await views(index, manifest, ME)
-        assert await index.reserve("t", Ask(96, 3, 32, 10.0), KEYS, view, None, 60.0) == "reserved"
+        assert await index.reserve("t", Ask(96, 3, 32, 10.0), KEYS, view.worker, None, 60.0) == "reserved"
     assert await has(index, manifest, ME)
     async with be_there(other, StubEngine(4, 0.01)):
         await until(lambda: has(index, manifest, other))

@@ -3,14 +3,14 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
 
 from infra.ports import Incarnation
-from infra.prefix_index import CacheEvent, PrefixIndex
+from infra.prefix_index import CacheEvent, PrefixIndex, Reserved
 from infra.redis_client import connect
 from schemas.steering import Ask, WorkerView
 from topics.steering.policy import NAMES, UnknownPolicy, parse_policy
@@ -89,14 +89,54 @@ async def test_two_gateways_deciding_at_once_on_a_burst_of_identical_prompts_do_
     assert len(counts) == 4
 
 
-async def test_decisions_outside_redis_see_each_other(index: PrefixIndex) -> None:
-    steerers = [Steerer(index, parse_policy("least_load"), random.Random(seed)) for seed in range(2)]
+@pytest.mark.parametrize("policy", ["least_load", "weighted:active=1"])
+async def test_decisions_outside_redis_see_each_other(index: PrefixIndex, policy: str) -> None:
+    steerers = [Steerer(index, parse_policy(policy), random.Random(seed)) for seed in range(2)]
     await asyncio.gather(
         *(steerers[number % 2].place(f"t{number}", ASK, PROMPT, WORKERS, ttl_s=60) for number in range(40))
     )
     inflight = [view.inflight for view in (await index.look([], WORKERS)).views]
     assert sum(inflight) == 40
-    assert max(inflight) - min(inflight) <= 4
+    assert max(inflight) - min(inflight) <= 1
+
+
+class _Overtaken(PrefixIndex):
+    """Another gateway always decides between our look and our reservation, for the very worker we have chosen."""
+
+    others = 0
+
+    async def reserve(
+        self, ticket: str, ask: Ask, block_keys: Sequence[bytes], worker: str, version: int | None, ttl_s: float
+    ) -> Reserved:
+        self.others += 1
+        assert await super().reserve(f"other-{self.others}", ask, block_keys, worker, None, ttl_s) == "reserved"
+        return await super().reserve(ticket, ask, block_keys, worker, version, ttl_s)
+
+
+async def test_a_gateway_that_is_always_overtaken_does_not_insist_on_what_it_saw(
+    index: PrefixIndex, redis: Redis, model: str
+) -> None:
+    """Its last look named a worker that is not the least loaded any more."""
+    overtaken = _Overtaken(redis, model)
+    choice = await Steerer(overtaken, parse_policy("weighted:active=1"), random.Random(1)).place(
+        "t", ASK, PROMPT, WORKERS, ttl_s=60
+    )
+    assert choice and choice.reason == "contended"
+    inflight = [view.inflight for view in (await index.look([], WORKERS)).views]
+    assert sum(inflight) == overtaken.others + 1
+    assert max(inflight) - min(inflight) <= 1
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random", "session"])
+async def test_a_choice_that_does_not_depend_on_load_stands_whatever_others_decide(
+    redis: Redis, model: str, index: PrefixIndex, policy: str
+) -> None:
+    overtaken = _Overtaken(redis, model)
+    choice = await Steerer(overtaken, parse_policy(policy), random.Random(1)).place("t", ASK, PROMPT, WORKERS, ttl_s=60)
+    assert choice and choice.reason != "contended"
+    assert overtaken.others == 1
+    (mine,) = (view for view in (await index.look(PROMPT, WORKERS)).views if view.worker == choice.worker)
+    assert (mine.inflight, mine.uncached_tokens) == (2, ASK.prompt_tokens + 50)  # of ours only what the other lacks
 
 
 async def test_a_policy_that_needs_another_record_is_refused_and_not_taken_for_its_exact_twin(

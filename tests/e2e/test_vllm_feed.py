@@ -140,6 +140,16 @@ async def test_what_a_tenant_has_asked_is_cached_and_indexed_for_that_tenant_onl
     assert (await world.ask(prompt(0), "other")).cached_tokens == 0
 
 
+async def test_what_holds_nothing_is_what_is_neither_cached_nor_vllms_own(world: World) -> None:
+    await until(lambda: world.matches(prompt(0), 9))
+
+    async def told() -> bool:
+        view = await world.view([])
+        return view is not None and view.unused_blocks == BLOCKS - 1 - len(await world.held())
+
+    await until(told)
+
+
 async def test_the_speed_is_learned_from_real_requests(world: World) -> None:
     prior = world.engine.load().speed
     await world.ask(prompt(0)[:40] + prompt(2)[:200])
@@ -156,6 +166,7 @@ async def test_what_the_engine_evicts_is_gone_and_what_is_found_is_what_it_has(w
         view = await world.view(prompt(number))
         assert view is not None
         assert (await world.ask(prompt(number))).cached_tokens == view.matched_blocks * BLOCK
+    await until(lambda: world.engine.load().kv_unused * BLOCKS < 2)  # the last answer's end was in a block of its own
     page = world.metrics.render().decode()
     assert "triptych_feed_gaps_total{" not in page and "triptych_feed_skipped_blocks_total{" not in page
 

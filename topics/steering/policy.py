@@ -26,6 +26,10 @@ class Policy(msgspec.Struct, frozen=True):
     approximate: bool = False  # reads the record of own decisions in place of the engines' events
     affinity: AffinityParams | None = None  # set when Redis itself can decide
 
+    def blind(self, ask: Ask) -> bool:
+        """Its choice for this request does not depend on what the workers have to do."""
+        return self.name in ("round_robin", "random") or (self.name == "session" and bool(ask.session))
+
 
 # kv 3, queue 2 is the published configuration taken literally: no scorer of it knows prefixes.
 WEIGHTS: dict[str, dict[str, float]] = {

@@ -11,15 +11,17 @@ from infra.prefix_index import PrefixIndex
 from schemas.steering import Ask, Choice
 from topics.steering.policy import Policy, UnknownPolicy
 
-# After so many decisions of others in between, ours is reserved as it is: a stale choice beats waiting for ever.
+# After so many looks that were out of date before our choice was reserved, Redis decides, by load alone.
 LOOKS = 5
+CONTENDED = "contended"
 
 
 class Steerer:
-    """For the producers of one model. `affinity` is decided inside Redis, in one atomic step.
+    """For the producers of one model. `affinity` and `least_load` are decided inside Redis, in one atomic step.
 
     The other policies look, decide here and reserve only if nobody has decided in between: one decision at a time in
-    this process, and against other gateways the last of LOOKS is kept although it may be a decision or two old.
+    this process. Where other gateways are faster LOOKS times, the job goes to whichever worker is least loaded at that
+    moment, and the reason says so: nothing is ever reserved because of what is no longer so.
     """
 
     def __init__(self, index: PrefixIndex, policy: Policy, rng: random.Random) -> None:
@@ -45,19 +47,21 @@ class Steerer:
         if self._policy.affinity is not None:
             params: Mapping[str, float] = msgspec.structs.asdict(self._policy.affinity)
             return await self._index.place(ticket, asked, block_keys, workers, params, ttl_s)
+        if self._policy.name == "least_load":
+            return await self._index.place_least_loaded(ticket, asked, block_keys, workers, ttl_s)
         async with self._one_at_a_time:
             return await self._place_from_here(ticket, asked, block_keys, workers, ttl_s)
 
     async def _place_from_here(
         self, ticket: str, ask: Ask, block_keys: Sequence[bytes], workers: Sequence[Incarnation], ttl_s: float
     ) -> Choice | None:
-        for left in reversed(range(LOOKS)):
+        for _ in range(LOOKS):
             look = await self._index.look(block_keys, workers)
             if not look.views:
                 return None
             choice = self._policy.decide(ask, look.views)
-            view = next(each for each in look.views if each.worker == choice.worker)
-            version = look.version if left else None
-            if await self._index.reserve(ticket, ask, block_keys, view, version, ttl_s) == "reserved":
+            version = None if self._policy.blind(ask) else look.version
+            if await self._index.reserve(ticket, ask, block_keys, choice.worker, version, ttl_s) == "reserved":
                 return choice
-        return None
+        least = await self._index.place_least_loaded(ticket, ask, block_keys, workers, ttl_s)
+        return msgspec.structs.replace(least, reason=CONTENDED) if least else None

@@ -152,9 +152,15 @@ class SimEngine:
         worker = self._worker
         if worker is None:
             return Load()
-        usage = worker.cache.referenced / self._params.blocks
-        speed = self._learner.speed()
-        return Load(len(worker.running), len(worker.waiting), usage, self._rate.per_s(), speed)
+        blocks = self._params.blocks
+        return Load(
+            running=len(worker.running),
+            waiting=len(worker.waiting),
+            kv_usage=worker.cache.referenced / blocks,
+            kv_unused=worker.cache.blank / blocks,
+            tokens_per_s=self._rate.per_s(),
+            speed=self._learner.speed(),
+        )
 
     async def cache_events(self) -> AsyncGenerator[CacheBatch]:
         while True:

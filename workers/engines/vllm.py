@@ -101,7 +101,8 @@ class VllmEngine:
     def load(self) -> Load:
         if self._live is None or self._board is None or self._live.llm.errored:
             return Load()
-        return self._board.read(self._live.llm.get_num_unfinished_requests())
+        held_blocks = self._events.held_blocks if self._events else None
+        return self._board.read(self._live.llm.get_num_unfinished_requests(), self.cache.total_blocks, held_blocks)
 
     async def cache_events(self) -> AsyncGenerator[CacheBatch]:
         while True:

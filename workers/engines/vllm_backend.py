@@ -15,13 +15,14 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.metrics.loggers import StatLoggerBase
 
 from infra import settings
 from schemas.jobs import GenerateJob
 from workers.engine import CacheShape, Item, Rows, Unrunnable
 from workers.engines import vllm_prompt
 from workers.engines.vllm_events import EventStream
-from workers.engines.vllm_load import BoardWriter, LoadBoard
+from workers.engines.vllm_load import LoadBoard
 
 __all__ = ["EngineDeadError", "EngineGenerateError", "VLLMValidationError", "tokens_input"]
 
@@ -30,6 +31,21 @@ log = logging.getLogger(__name__)
 _LAST_WAIT_S = 5.0
 # xgrammar's messages begin with the time and the place in its own source.
 _SOURCE_POSITION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ")
+
+
+class BoardWriter(StatLoggerBase):  # type: ignore[misc]  # vLLM is not type-checked here
+    """vLLM calls this once a step, in our process."""
+
+    def __init__(self, board: LoadBoard) -> None:
+        self._board = board
+
+    def record(
+        self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
+    ) -> None:
+        self._board.record(scheduler_stats, iteration_stats)
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
 
 
 class Live:
@@ -56,10 +72,8 @@ def build(arguments: dict[str, Any], gpu: bool, board: LoadBoard, events: EventS
         # A forked engine has torch and vLLM imported already: 7 s to start instead of 36. vLLM's CPU platform has just
         # set "spawn", hence only now. On a GPU vLLM's own choice stands: fork, or spawn once CUDA is initialised.
         settings.set_library_environment({"VLLM_WORKER_MULTIPROC_METHOD": "fork"}, override=True)
-    step_tokens = config.scheduler_config.max_num_batched_tokens
-    llm = AsyncLLM.from_vllm_config(
-        config, stat_loggers=[lambda _config, _index: BoardWriter(board, step_tokens)], disable_log_stats=True
-    )
+    loggers = [lambda _config, _index: BoardWriter(board)]
+    llm = AsyncLLM.from_vllm_config(config, stat_loggers=loggers, disable_log_stats=True)
     started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     return Live(llm, started)
 

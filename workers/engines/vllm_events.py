@@ -66,6 +66,7 @@ class EventStream:
         self._recall = recall
         self._next = 0
         self._closed = False
+        self.held_blocks: int | None = 0  # that have content to be matched; None since some events were lost
 
     def close(self) -> None:
         """The engine is gone: `batches` ends soon. Harmless when repeated."""
@@ -135,11 +136,29 @@ class EventStream:
     def _take(self, number: int, payload: bytes) -> CacheBatch:
         gap = number > self._next
         self._next = number + 1
+        if gap:
+            self.held_blocks = None
         try:
-            return CacheBatch(_translated(self._decoder.decode(payload), self._recall), gap)
+            batch = self._decoder.decode(payload)
         except msgspec.DecodeError as error:
             log.error("cache events that cannot be read: %s", error)
+            self.held_blocks = None
             return CacheBatch((), gap=True)
+        self._count(batch)
+        return CacheBatch(_translated(batch, self._recall), gap)
+
+    def _count(self, batch: _Batch) -> None:
+        """Blocks of the engine's own memory, of all groups and namespaces: each takes room, steered by or not."""
+        for event in batch.events:
+            match event:
+                case _AllBlocksCleared():
+                    self.held_blocks = 0
+                case _ if self.held_blocks is None or event.medium not in _MEDIA:
+                    continue
+                case _BlockStored():
+                    self.held_blocks += len(event.block_hashes)
+                case _BlockRemoved():
+                    self.held_blocks -= len(event.block_hashes)
 
 
 def _number(raw: bytes) -> int:

@@ -24,6 +24,7 @@ def engine_args(manifest: Manifest, path: Path, gpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "use_tqdm_on_load": False,  # progress bars are for terminals; this goes to a log
         "scheduling_policy": "priority",
+        "enable_logging_iteration_details": True,  # to us, not to a log: what was in each step, and how long it took
         # "auto" falls back to a second grammar engine for schemas the first cannot do, but a process can only run one:
         # such a request would fail inside the engine instead of being refused here.
         "structured_outputs_config": {"backend": "xgrammar"},

@@ -1,33 +1,40 @@
 """`python -m tests.bench.steering`: every arm on every workload, with identical arrivals and equal information.
 
-`--mode fast` runs in one process on a virtual clock; `--mode pipeline` runs the whole pipeline in real time, and the
-fast mode beside it; `--scaling` plays workers that come, go and die under load.
+`--mode fast` runs in one process on a virtual clock, on a twin of the index; with `--through redis` the same workers
+and arrivals are decided on a real Redis by the scripts of production. `--mode pipeline` runs the whole pipeline in real
+time, and the fast mode beside it; `--scaling` plays workers that come, go and die under load.
 """
 
 import argparse
 import asyncio
 import itertools
+import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from tests.bench import published
 from tests.bench.steering import pipeline, pipeline_report, report, scaling
-from tests.bench.steering.cluster import Cluster
+from tests.bench.steering.cluster import Cluster, MakeDesk
+from tests.bench.steering.desks import LocalDesk
 from tests.bench.steering.gateway import VARIANTS
 from tests.bench.steering.pool import World, services
+from tests.bench.steering.redis_desk import RedisDesk
 from tests.bench.steering.rows import Row, row, runs
 from tests.bench.steering.workloads import SCALED, WORKLOADS, Workload
-from topics.steering.policy import parse_policy
+from tests.services import redis
+from topics.steering.policy import Policy, parse_policy
 
 ARMS = "random,round_robin,least_load,anchor,weighted_approximate,weighted,weighted_active,affinity_filter,affinity"
 # Of a variant, those whose decisions the variant changes; hand-off is ours.
 _INFORMED = "weighted,weighted_active,affinity_filter,affinity"
 ARMS_OF = {"late": _INFORMED, "gateways4": _INFORMED, "handoff": "affinity"}
+REDIS_ARMS = ARMS.replace("weighted_approximate,", "")
 PIPELINE_ARMS = "round_robin,least_load,weighted,affinity"
 
 # Workloads whose ladders are drawn.
@@ -43,12 +50,26 @@ def main() -> None:
     elif options.mode == "pipeline":
         _pipeline(options)
     else:
-        rows = _sweep(options, "fast", _fast, _resumed(options))
+        through_redis = options.through == "redis"
+        rows = _through_redis(options) if through_redis else _sweep(options, "fast", _fast, _resumed(options))
         told = runs(rows, DRAWN)
         print(report.table(told))
         print(report.verdicts(report.judged(told)))
         if options.summary:
             published.write(options.summary, "sim", {"runs": told})
+
+
+def _through_redis(options: argparse.Namespace) -> list[Row]:
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory(prefix="triptych-steering-") as folder, redis(Path(folder)) as url:
+
+        def desk(workers: int, policy: Policy, rng: random.Random) -> RedisDesk:
+            return RedisDesk(url, f"bench-{os.getpid()}-{next(numbers)}", workers, policy, rng)
+
+        def run(workload: str, variant: str, arm: str, seed: int) -> list[Row]:
+            return _fast(workload, variant, arm, seed, desk)
+
+        return _sweep(options, "redis", run, _resumed(options))
 
 
 def _pipeline(options: argparse.Namespace) -> None:
@@ -109,16 +130,16 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
                     yield workload, variant, arm, seed
 
 
-def _fast(workload_name: str, variant: str, arm: str, seed: int) -> list[Row]:
+def _fast(workload_name: str, variant: str, arm: str, seed: int, desk: MakeDesk = LocalDesk) -> list[Row]:
     workload = _known(workload_name)
-    cluster = Cluster(workload, parse_policy(arm), seed, VARIANTS[variant])
-    rows = []
-    for rung in workload.rungs(seed):
-        started_at = cluster.now
-        records = cluster.run(rung)
-        names = {"workload": workload_name, "arm": arm, "mode": "fast", "variant": variant, "seed": seed}
-        rows.append(row(records, rung, started_at, **names))
-    return rows
+    with closing(Cluster(workload, parse_policy(arm), seed, VARIANTS[variant], desk)) as cluster:
+        mode = "fast" if desk is LocalDesk else "redis"
+        names = {"workload": workload_name, "arm": arm, "mode": mode, "variant": variant, "seed": seed}
+        rows = []
+        for rung in workload.rungs(seed):
+            started_at = cluster.now
+            rows.append(row(cluster.run(rung), rung, started_at, **names))
+        return rows
 
 
 def _known(workload: str) -> Workload:
@@ -134,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--variants", default="exact", help=f"of {', '.join(VARIANTS)}; fast mode only")
     made.add_argument("--seeds", type=int, help="how many; 5 in fast mode, 1 on the pipeline")
     made.add_argument("--mode", choices=["fast", "pipeline"], default="fast")
+    made.add_argument("--through", choices=["twin", "redis"], default="twin", help="fast mode: who decides")
     made.add_argument("--scaling", action="store_true", help="2 -> 4 -> 3 workers under load, on the whole pipeline")
     made.add_argument("--broker", choices=["embedded", "kafka"], default="embedded", help="pipeline, scaling")
     made.add_argument("--speedup", type=float, default=1.0, help="pipeline: how much faster than the modelled worker")
@@ -149,10 +171,12 @@ def _options() -> argparse.Namespace:
     options = reader.parse_args()
     whole: bool = options.mode == "pipeline"
     options.workload = options.workload or ",".join(SCALED if whole else WORKLOADS)
-    options.arms = options.arms or (PIPELINE_ARMS if whole else None)
+    options.arms = options.arms or (PIPELINE_ARMS if whole else REDIS_ARMS if options.through == "redis" else None)
     options.seeds = options.seeds or (1 if whole else 5)
     if whole:
         _refuse(reader, options)
+    if options.through == "redis":
+        _refuse_redis(reader, options)
     return options
 
 
@@ -165,6 +189,15 @@ def _refuse(reader: argparse.ArgumentParser, options: argparse.Namespace) -> Non
             pipeline.refuse(_known(workload), parse_policy(arm))
     except pipeline.NotForThePipeline as error:
         reader.error(str(error))
+
+
+def _refuse_redis(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.mode != "fast":
+        parser.error("--through is for fast mode; the pipeline goes through Redis as it is")
+    if apart := [name for name in options.variants.split(",") if VARIANTS[name].gateways > 1]:
+        parser.error(f"{', '.join(apart)}: gateways that share Redis share their reservations")
+    if own := [arm for arm in options.arms.split(",") if parse_policy(arm).approximate]:
+        parser.error(f"{', '.join(own)}: Redis has no record of own decisions; the twin has")
 
 
 def _resumed(options: argparse.Namespace) -> list[Row]:

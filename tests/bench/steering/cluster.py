@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tests.bench.steering import handoff
+from tests.bench.steering.desks import Desk, LocalDesk
 from tests.bench.steering.gateway import Gateway, Record, Variant
 from tests.bench.steering.traffic import Rung, Turn
 from tests.bench.steering.workloads import Workload
@@ -32,10 +33,10 @@ class _Ear:
         self._steps = 0
 
     def stored(self, keys: Sequence[int], parent: int | None) -> None:
-        self._cluster.heard(lambda gateway: gateway.index.stored(self._slot, keys))
+        self._cluster.heard(self._slot, lambda desk: desk.stored(self._slot, keys))
 
     def removed(self, keys: Sequence[int]) -> None:
-        self._cluster.heard(lambda gateway: gateway.index.removed(self._slot, keys))
+        self._cluster.heard(self._slot, lambda desk: desk.removed(self._slot, keys))
 
     def cleared(self) -> None:
         """A killed worker says nothing; its lease does."""
@@ -53,8 +54,13 @@ class _Ear:
             self._cluster.learners[self._slot].step(seconds, prefilled_tokens, sequences)
 
 
+MakeDesk = Callable[[int, Policy, random.Random], Desk]  # for so many workers
+
+
 class Cluster:
-    def __init__(self, workload: Workload, policy: Policy, seed: int, variant: Variant) -> None:
+    def __init__(
+        self, workload: Workload, policy: Policy, seed: int, variant: Variant, desk: MakeDesk = LocalDesk
+    ) -> None:
         self.workload = workload
         self.variant = variant
         self.now = 0.0
@@ -63,6 +69,7 @@ class Cluster:
         self._open = 0
         self._records: list[Record] = []
         self._dead: set[int] = set()
+        self._deaths = [0] * workload.workers
         self._stranded: list[Record] = []
         self._next_gateway = 0
         self.learners = [SpeedLearner(Speed()) for _ in range(workload.workers)]
@@ -70,9 +77,13 @@ class Cluster:
         ears = [_Ear(self, slot) for slot in range(workload.workers)]
         self.workers = [SimWorker(self._params(slot), ear, ear) for slot, ear in enumerate(ears)]
         self.gateways = [
-            Gateway(self.workers, self.learners, policy, variant, random.Random(f"{seed} {number}"))
-            for number in range(variant.gateways)
+            Gateway(self.workers, self.learners, desk(workload.workers, policy, random.Random(f"{seed} {n}")), variant)
+            for n in range(variant.gateways)
         ]
+
+    def close(self) -> None:
+        for gateway in self.gateways:
+            gateway.desk.close()
 
     def _params(self, slot: int) -> SimParams:
         params = self.workload.params
@@ -120,22 +131,28 @@ class Cluster:
             worker.run_until(due)
         self.now = due
         for gateway in self.gateways:
-            gateway.take_reports()
+            gateway.take_reports(self._reporting())
         return due
 
     def _later(self, at: float, do: Callable[[], None]) -> None:
         self._order += 1
         heapq.heappush(self._events, (at, self._order, do))
 
-    def heard(self, tell: Callable[[Gateway], None]) -> None:
-        if self.variant.late_s:
-            self._later(max(worker.now for worker in self.workers) + self.variant.late_s, lambda: self._tell(tell))
-        else:
-            self._tell(tell)
+    def heard(self, slot: int, tell: Callable[[Desk], None]) -> None:
+        life = self._deaths[slot]
 
-    def _tell(self, tell: Callable[[Gateway], None]) -> None:
-        for gateway in self.gateways:
-            tell(gateway)
+        def arrive() -> None:
+            if life == self._deaths[slot]:  # what a killed worker still had to tell is lost
+                for gateway in self.gateways:
+                    tell(gateway.desk)
+
+        if self.variant.late_s:
+            self._later(max(worker.now for worker in self.workers) + self.variant.late_s, arrive)
+        else:
+            arrive()
+
+    def _reporting(self) -> list[int]:
+        return [slot for slot in range(len(self.workers)) if slot not in self._dead]
 
     def _arrival(self, turn: Turn) -> Callable[[], None]:
         def arrive() -> None:
@@ -148,7 +165,7 @@ class Cluster:
         return arrive
 
     def _dispatch(self, record: Record, without: int | None = None) -> None:
-        slot = self.gateways[record.gateway].place(record, without)
+        slot = self.gateways[record.gateway].place(record, self._reporting(), without)
         if slot in self._dead:
             self._stranded.append(record)
             return
@@ -187,6 +204,7 @@ class Cluster:
             sequence.tag.generated = sequence.generated
             self._stranded.append(sequence.tag)
         self._dead.add(0)
+        self._deaths[0] += 1
         self._later(self.now + NOTICED_S, self._notice)
 
     def _notice(self) -> None:
@@ -199,4 +217,4 @@ class Cluster:
     def _revive(self) -> None:
         self._dead.discard(0)
         for gateway in self.gateways:
-            gateway.live.add(0)
+            gateway.back(0)

@@ -1,18 +1,19 @@
-"""One gateway of the fast mode: what it knows, how it decides, what it keeps of a decision."""
+"""One gateway of the fast mode: what it is told, how it decides, what it keeps of a decision."""
 
-import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from schemas.steering import Ask, WorkerView
-from tests.bench.steering.local_index import LocalIndex, Reservation
+from tests.bench.steering.desks import Desk, LocalDesk
 from tests.bench.steering.traffic import BLOCK, Turn
-from topics.steering.approximate import OwnDecisions
-from topics.steering.policy import Policy
-from topics.steering.speed import SpeedLearner
+from topics.steering.speed import Speed, SpeedLearner
 from workers.engines.sim_model import SimWorker
 from workers.engines.sim_parts import Sequence as SimSequence
+from workers.presence import REPORT_S
+
+# How often the exact variant works out the speeds anew: they change slowly, and it reports with every decision.
+SPEEDS_EVERY = 32
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ VARIANTS = {
     each.name: each
     for each in (
         Variant(),
+        Variant("reported", report_s=REPORT_S),
         Variant("late", late_s=2.0),
         Variant("gateways4", gateways=4, report_s=1.0),
         Variant("handoff", handoff=True),
@@ -49,117 +51,97 @@ class Record(msgspec.Struct):
     first_at: float = 0.0
     ended_at: float = 0.0
     kv_usage: float = 0.0  # mean over the workers, at arrival
-    reservation: Reservation | None = None
-
-
-class _Gauges(msgspec.Struct, frozen=True):
-    unused_blocks: int
-    referenced_blocks: int
-    waiting: int
-    running: int
+    ticket: str = ""  # of its reservation
 
 
 class Gateway:
     def __init__(
-        self,
-        workers: Sequence[SimWorker],
-        learners: Sequence[SpeedLearner],
-        policy: Policy,
-        variant: Variant,
-        rng: random.Random,
+        self, workers: Sequence[SimWorker], learners: Sequence[SpeedLearner], desk: Desk, variant: Variant
     ) -> None:
-        self.index = LocalIndex(len(workers))
+        self.desk = desk
         self.live = set(range(len(workers)))
         self._workers = workers
         self._learners = learners
-        self._speeds = [learner.speed() for learner in learners]
-        self._policy = policy
         self._variant = variant
-        self._rng = rng
-        self._turn = 0
+        self._decisions = 0
+        self._speeds: list[Speed] = []
         self._output_tokens = 500.0  # moving average of what answers have cost
-        self._own = OwnDecisions(workers[0].params.blocks) if policy.approximate else None
-        self._gauges = [_gauges(worker) for worker in workers]
+        self._learn()
+        for slot in self.live:
+            desk.begin(slot, self._view(slot))
 
-    def views(self, keys: Sequence[int] = ()) -> list[WorkerView]:
-        """Of all live workers, for a prompt of these blocks."""
-        depths = self._depths(keys)
-        return [self._view(slot, keys, depths[slot]) for slot in sorted(self.live)]
+    def views(self) -> list[WorkerView]:
+        """Of all live workers, for no prompt in particular."""
+        return self.desk.look((), sorted(self.live))
 
-    def place(self, record: Record, without: int | None = None) -> int:
-        """Decide and reserve; returns the worker's slot. `without`: the one that has just given it back."""
-        turn = record.turn
-        tokens = turn.prompt_tokens + record.generated
-        keys = turn.keys[: tokens // BLOCK]
-        depths = self._depths(keys)
-        ask = Ask(tokens, len(keys), BLOCK, self._output_tokens, turn.session, self._turn, self._rng.random())
-        views = [self._view(slot, keys, depths[slot]) for slot in sorted(self.live - {without})]
-        if self._turn % 32 == 0:
-            self._speeds = [learner.speed() for learner in self._learners]
-        slot = int(self._policy.decide(ask, views).worker)
-        self._turn += 1
-        record.predicted_tokens = depths[slot] * BLOCK
-        record.kv_usage = sum(view.kv_usage for view in views) / len(views)
-        record.reservation = self.index.reserve(slot, keys, depths[slot], tokens - depths[slot] * BLOCK)
-        if self._own:
-            self._own.record(str(slot), keys)
-        return slot
+    def place(self, record: Record, reporting: Iterable[int], without: int | None = None) -> int:
+        """Decide and reserve; returns the worker's slot.
+
+        `reporting`: the workers that run. `without`: the one that has just given it back.
+        """
+        if not self._variant.report_s:
+            if self._decisions % SPEEDS_EVERY == 0:
+                self._learn()
+            self.desk.report({slot: self._view(slot) for slot in reporting})
+        tokens = record.turn.prompt_tokens + record.generated
+        keys = record.turn.keys[: tokens // BLOCK]
+        ask = Ask(tokens, len(keys), BLOCK, self._output_tokens, record.turn.session)
+        self._decisions += 1
+        record.ticket = str(self._decisions)
+        choice = self.desk.place(record.ticket, ask, keys, sorted(self.live - {without}))
+        record.predicted_tokens = choice.matched_blocks * BLOCK
+        usages = [self._workers[slot].cache.referenced / self._workers[slot].cache.blocks for slot in self.live]
+        record.kv_usage = sum(usages) / len(usages)
+        return int(choice.worker)
 
     def first_token(self, record: Record, sequence: SimSequence, at: float) -> None:
-        assert record.reservation
         if sequence.generated == record.generated + 1:
-            self.index.first_token(record.reservation)
+            self.desk.first_token(record.ticket)
         if not record.first_at:
             record.first_at = at
             record.cached_tokens = sequence.cached_tokens
 
     def end(self, record: Record) -> None:
-        assert record.reservation
-        self.index.end(record.reservation)
+        self.desk.end(record.ticket)
         self._output_tokens += 0.02 * (record.turn.output_tokens - self._output_tokens)
 
     def withdraw(self, record: Record) -> None:
         """A worker has given it back: nothing is reserved there any more."""
-        assert record.reservation
-        self.index.first_token(record.reservation)
-        self.index.end(record.reservation)
+        self.desk.end(record.ticket)
 
     def lost(self, slot: int) -> None:
         self.live.discard(slot)
-        self.index.forget(slot)
-        if self._own:
-            self._own.forget(str(slot))
+        self.desk.retire(slot)
 
-    def take_reports(self) -> None:
-        for slot, worker in enumerate(self._workers):
-            self._gauges[slot] = _gauges(worker)
-            if self._variant.gateways > 1 and slot in self.live:
-                self.index.report(slot, len(worker.waiting) + len(worker.running), worker.uncached_tokens)
+    def back(self, slot: int) -> None:
+        """A lost worker is there again, with an empty cache."""
+        self.live.add(slot)
+        self.desk.begin(slot, self._view(slot))
 
-    def _depths(self, keys: Sequence[int]) -> list[int]:
-        if self._own:
-            return [self._own.matched_blocks(str(slot), keys) for slot in range(len(self._workers))]
-        return self.index.depths(keys)
+    def take_reports(self, reporting: Iterable[int]) -> None:
+        slots = [slot for slot in reporting if slot in self.live]
+        self._learn()
+        self.desk.report({slot: self._view(slot) for slot in slots})
+        if self._variant.gateways > 1:
+            assert isinstance(self.desk, LocalDesk), "gateways that share Redis share their reservations"
+            for slot in slots:
+                worker = self._workers[slot]
+                self.desk.index.recount(slot, len(worker.waiting) + len(worker.running), worker.uncached_tokens)
 
-    def _view(self, slot: int, keys: Sequence[int], depth: int) -> WorkerView:
-        index, speed = self.index, self._speeds[slot]
-        gauges = self._gauges[slot] if self._variant.report_s else _gauges(self._workers[slot])
+    def _learn(self) -> None:
+        self._speeds = [learner.speed() for learner in self._learners]
+
+    def _view(self, slot: int) -> WorkerView:
+        """What the worker reports of itself, as workers/presence.py does."""
+        worker, speed = self._workers[slot], self._speeds[slot]
         return WorkerView(
             str(slot),
-            depth,
-            index.inflight[slot],
-            index.uncached_tokens[slot],
-            index.family_inflight(slot, keys, depth),
-            speed.prefill_tokens_per_s,
-            speed.step_per_sequence_s,
-            speed.step_base_s,
-            self._workers[slot].params.blocks,
-            gauges.unused_blocks,
-            gauges.referenced_blocks,
-            gauges.waiting,
-            gauges.running,
+            prefill_tokens_per_s=speed.prefill_tokens_per_s,
+            step_per_sequence_s=speed.step_per_sequence_s,
+            step_base_s=speed.step_base_s,
+            total_blocks=worker.params.blocks,
+            unused_blocks=worker.cache.blank,
+            referenced_blocks=worker.cache.referenced,
+            waiting=len(worker.waiting),
+            running=len(worker.running),
         )
-
-
-def _gauges(worker: SimWorker) -> _Gauges:
-    return _Gauges(worker.cache.blank, worker.cache.referenced, len(worker.waiting), len(worker.running))

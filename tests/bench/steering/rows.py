@@ -14,7 +14,7 @@ class Row(msgspec.Struct, frozen=True):
 
     workload: str
     arm: str
-    mode: str  # fast | pipeline
+    mode: str  # fast (on the twin of the index) | redis (the same, decided on Redis) | pipeline
     variant: str  # how good the information was
     seed: int
     rate: float  # requests/s, or clients of a closed loop

@@ -66,11 +66,12 @@ def test_follow_ups_deaths_and_stalls_lose_nothing(workload: Workload) -> None:
 
 
 def test_the_ledger_is_empty_when_everything_has_ended() -> None:
-    cluster = Cluster(msgspec.structs.replace(SHORT, kill=(3.0, 6.0)), parse_policy("affinity"), 0, VARIANTS["exact"])
+    cluster = Cluster(msgspec.structs.replace(SHORT, kill=(3.0, 7.0)), parse_policy("affinity"), 0, VARIANTS["exact"])
     for rung in SHORT.rungs(0):
         cluster.run(rung)
     for gateway in cluster.gateways:
-        assert gateway.index.inflight == gateway.index.uncached_tokens == [0] * 8
+        views = gateway.views()
+        assert [(view.inflight, view.uncached_tokens) for view in views] == [(0, 0)] * 8
 
 
 def test_the_local_index_finds_the_longest_prefix_of_each_worker() -> None:

@@ -98,6 +98,18 @@ async def test_many_runs_at_once_all_end(engine: SimEngine) -> None:
     assert engine.load().running == engine.load().waiting == 0
 
 
+async def test_neither_what_is_cached_nor_what_is_half_full_is_unused(engine: SimEngine) -> None:
+    prompt = 10 * PARAMS.block_tokens + 1
+    await collect(engine, [1] * prompt, max_tokens=2)
+    assert engine.load().kv_unused * PARAMS.blocks == PARAMS.blocks - 10
+    run = engine.run(job([2] * prompt, max_tokens=150))
+    await anext(run)
+    load = engine.load()
+    assert load.kv_usage * PARAMS.blocks >= 11
+    assert (load.kv_usage + load.kv_unused) * PARAMS.blocks == PARAMS.blocks - 10
+    await run.aclose()
+
+
 async def test_closing_a_run_frees_what_it_held(engine: SimEngine) -> None:
     run = engine.run(job([1] * 40, max_tokens=150))
     await anext(run)

@@ -183,6 +183,40 @@ async def test_a_hole_that_replay_cannot_fill_is_marked_once(stream: EventStream
         assert [batch.gap for batch in batches] == [False, True, False, False]
 
 
+async def test_blocks_with_content_are_counted_in_all_groups_and_every_copy(stream: EventStream) -> None:
+    def removed(*block_hashes: int) -> dict[str, Any]:
+        return {"type": "BlockRemoved", "block_hashes": block_hashes, "medium": "GPU", "group_idx": 0}
+
+    three = {"block_hashes": [7, 8, 9], "token_ids": [0] * 6, "extra_keys": None}
+    async with Reading(stream, Publisher(stream)) as reading:
+        await reading.publisher.publish(0, event(0) | three, event(7), event(1) | {"group_idx": 1})
+        await reading.until(1)
+        assert stream.held_blocks == 5
+        await reading.publisher.publish(1, removed(7, 8), event(2) | {"medium": "CPU"})
+        await reading.until(2)
+        assert stream.held_blocks == 3
+        await reading.publisher.publish(2, {"type": "AllBlocksCleared"}, event(3))
+        await reading.until(3)
+        assert stream.held_blocks == 1
+
+
+async def test_after_a_hole_nobody_knows_how_many_blocks_have_content_until_all_are_cleared(
+    stream: EventStream,
+) -> None:
+    async with Reading(stream, Publisher(stream, keeps=1)) as reading:
+        await reading.publisher.publish(0)
+        await reading.until(1)
+        await reading.publisher.publish(2)
+        await reading.until(2)
+        assert stream.held_blocks is None
+        await reading.publisher.publish(3)
+        await reading.until(3)
+        assert stream.held_blocks is None
+        await reading.publisher.publish(4, {"type": "AllBlocksCleared"}, event(4))
+        await reading.until(4)
+        assert stream.held_blocks == 1
+
+
 async def test_an_engine_that_does_not_answer_is_not_waited_for_for_ever(
     stream: EventStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
