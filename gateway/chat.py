@@ -43,7 +43,7 @@ class Chat:
         """Answer it, whatever happens. Returns early when the client has gone; the work is cancelled then.
 
         Raises:
-            TriptychError: rate_limited, model_not_found or a 400, before anything has been done or sent.
+            TriptychError: model_not_found or a 400, before anything has been done or sent.
         """
         exchange = self.begin(request, caller, "chatcmpl")
         exchange.answer = _answer(exchange, send)
@@ -165,7 +165,7 @@ def _answer(exchange: ChatExchange, send: Send) -> Answer:
 def routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/chat/completions")
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
+        asked = decode.chat_request(await decode.whole(request), request.headers.get("content-type", ""))
         caller = timeouts.caller(request)
         return answering(partial(chat.answer, asked, caller))
 

@@ -24,6 +24,7 @@ from topics.intake.uploads import Uploads
 FORM_OVERHEAD_BYTES = 128 << 10
 MOST_FILENAME_CHARS = 255
 MOST_LISTED = 1_000
+MOST_ANNOUNCEMENT_BYTES = 16 << 10
 
 AnyRequest = Request[Any, Any, Any]
 _upload = msgspec.json.Decoder(UploadRequest)
@@ -103,7 +104,9 @@ class Files:
         return file_object(await self._uploads.register(file.blob, name, fields.purpose, _owner(request), ttl_s))
 
     async def _announced(self, request: AnyRequest) -> FileObject:
-        asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _upload)
+        asked = decode.json_body(
+            await decode.whole(request, MOST_ANNOUNCEMENT_BYTES), request.headers.get("content-type", ""), _upload
+        )
         expires = asked.expires_after
         ttl_s = self._ttl_s(expires.seconds if expires else None)
         return file_object(*await self._uploads.announce(asked, _owner(request), ttl_s))

@@ -2,12 +2,19 @@
 
 import re
 import uuid
+from collections.abc import Iterable
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = b"x-request-id"
 # A client's own id is kept if it can stand in a header, a log line and a URL as it is.
 _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The client's own, or a new one."""
+    given = next((value for name, value in headers if name == HEADER), b"")
+    return given if _SANE.fullmatch(given) else uuid.uuid4().hex.encode()
 
 
 class RequestIds:
@@ -17,8 +24,7 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == HEADER), b"")
-        request_id = given if _SANE.fullmatch(given) else uuid.uuid4().hex.encode()
+        request_id = of(scope["headers"])
         scope["state"] = {**scope.get("state", {}), "request_id": request_id.decode()}
 
         async def send_with_id(message: Message) -> None:

@@ -10,6 +10,7 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from gateway.exchange import OpenRequests
+from gateway.http_protocol import WireConfig, WireLimits
 from infra.lifecycle import Life
 
 log = logging.getLogger(__name__)
@@ -58,12 +59,17 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, open_requests: OpenRequests, life: Life, on_listening: Callable[[], None]
+    app: ASGIApp,
+    listener: socket.socket,
+    limits: WireLimits,
+    open_requests: OpenRequests,
+    life: Life,
+    on_listening: Callable[[], None],
 ) -> None:
     """Serve until `life` stops, then drain: no new connections, open answers finish, the last are cut short."""
-    config = uvicorn.Config(
+    config = WireConfig(
         app,
-        http="httptools",
+        limits,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -55,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         0  # a job that would wait longer in its worker's queue moves; 0 = never
     )
     max_body_bytes: Positive = 32 << 20  # request body limit; media inline as base64 count, larger ones go to /v1/files
+    max_held_body_bytes: Positive = 256 << 20  # bodies of all the requests that a gateway is answering; past it 429
+    body_timeout_s: Positive = 120  # how long a request's body may take to arrive; of a form, upload_timeout_s
     max_file_bytes: Positive = 512 << 20  # one upload to /v1/files
     file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
     media_ttl_s: Positive = 604_800  # how long media, and what encoders made of them, are kept after their last use
@@ -75,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: Positive = 3  # how often a job may be started before it counts as poison
     artifact_cache_bytes: Positive = 256 << 20  # of rows that an LLM worker keeps in memory; also the most for one item
     partition_replicas: Positive = 1  # replication factor of new topics
-    cors_origins: str = "*"  # comma-separated
+    cors_origins: str = ""  # comma-separated; pages of these origins may use the gateway, "*" = any; empty = its own
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -119,6 +121,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
             raise WrongSetting(f"{name} is no setting of Triptych; see the table in README.md")
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
     _check_times(settings)
+    _check_room(settings)
     return settings
 
 
@@ -135,6 +138,13 @@ def _check_times(settings: Settings) -> None:
                 f"{variable(field)} must be at least {least}, for the longest request ({variable('max_deadline_s')}) "
                 f"and the longest use of a file ({variable('file_ttl_s')})"
             )
+
+
+def _check_room(settings: Settings) -> None:
+    """A body that may be sent must fit into what large ones may have (gateway/admission.py)."""
+    if settings.max_held_body_bytes < 2 * settings.max_body_bytes:
+        least = f"at least {2 * settings.max_body_bytes}, twice {variable('max_body_bytes')}"
+        raise WrongSetting(f"{variable('max_held_body_bytes')} must be {least}")
 
 
 # Read by the command line, the local stack and the tests, not by the services.

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from gateway import app
+from gateway.admission import BodyRoom
 from gateway.asyncapi_page import AsyncApiPage, Trial, trial_of
 from gateway.chat import Chat
 from gateway.delivery import Delivery
@@ -19,6 +20,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
+from gateway.http_protocol import WireLimits
 from gateway.media import Media
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
@@ -62,7 +64,14 @@ class Gateway:
     """One gateway under test and what stands behind it."""
 
     def __init__(
-        self, *, max_open: int = 100, drain_s: float = 5.0, max_body_bytes: int = 1 << 20, pool_wait_s: float = 0
+        self,
+        *,
+        max_open: int = 100,
+        drain_s: float = 5.0,
+        max_body_bytes: int = 1 << 20,
+        room_bytes: int = 64 << 20,
+        pool_wait_s: float = 0,
+        cors_origins: Sequence[str] = (),
     ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
@@ -73,6 +82,7 @@ class Gateway:
         self.metrics = Metrics()
         self.life = Life(drain_s)
         self.open = OpenRequests(max_open)
+        self.room = BodyRoom(room_bytes)
         self.broken: list[str] = []
         self.uploads = Uploads(self.blobs, MemoryFileRecords(clock), clock, UploadLimits(100_000, 86_400, 30, 8))
         self.web = FakeWeb()
@@ -110,9 +120,9 @@ class Gateway:
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),
             Timeouts(30, 60),
-            max_body_bytes,
-            ["*"],
+            app.Edge(max_body_bytes, self.open, self.room, cors_origins),
         )
+        self.wire = WireLimits()
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []
 
@@ -149,7 +159,7 @@ async def listening(gateway: Gateway) -> AsyncIterator[Gateway]:
     for name in gateway.media_pools:
         await gateway.members.stay(name, WORKER.worker)
     await gateway.media_pools.start()
-    serving = asyncio.create_task(serve(gateway.app, listener, gateway.open, gateway.life, ready.set))
+    serving = asyncio.create_task(serve(gateway.app, listener, gateway.wire, gateway.open, gateway.life, ready.set))
     try:
         async with asyncio.timeout(10):
             await ready.wait()

@@ -51,7 +51,7 @@ class Uploads:
         """Wraps one upload through us.
 
         Raises:
-            TriptychError: rate_limited when there are too many, deadline_exceeded when this one takes too long.
+            TriptychError: rate_limited when there are too many, request_timeout when this one takes too long.
         """
         if self._receiving >= self.limits.concurrency:
             raise TriptychError(
@@ -59,11 +59,13 @@ class Uploads:
             )
         self._receiving += 1
         try:
-            async with asyncio.timeout(self.limits.timeout_s):
+            async with asyncio.timeout(self.limits.timeout_s) as deadline:
                 yield
         except TimeoutError:
+            if not deadline.expired():
+                raise
             raise TriptychError(
-                "deadline_exceeded", f"The upload did not end within {self.limits.timeout_s:g} s."
+                "request_timeout", f"The upload did not end within {self.limits.timeout_s:g} s."
             ) from None
         finally:
             self._receiving -= 1

@@ -31,6 +31,13 @@ def test_a_wrong_one_is_named(name: str, value: str) -> None:
         settings.load({name: value})
 
 
+def test_the_largest_body_must_find_room() -> None:
+    mib = 1 << 20
+    settings.load({"TRIPTYCH_MAX_BODY_BYTES": str(96 * mib), "TRIPTYCH_MAX_HELD_BODY_BYTES": str(192 * mib)})
+    with pytest.raises(WrongSetting, match=r"TRIPTYCH_MAX_HELD_BODY_BYTES must be at least \d+.*MAX_BODY_BYTES"):
+        settings.load({"TRIPTYCH_MAX_BODY_BYTES": str(96 * mib), "TRIPTYCH_MAX_HELD_BODY_BYTES": str(191 * mib)})
+
+
 def test_variables_of_others_are_left_alone() -> None:
     settings.load({"PATH": "/bin", "TRIPTYCH_KAFKA_LIBS": "/jars"})
 
