@@ -8,7 +8,6 @@ is in memory.
 from collections.abc import Collection, Coroutine, Iterable
 from typing import Any
 
-import msgspec
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from gateway.exchange import RETRY_AFTER_S, OpenRequests
@@ -49,13 +48,6 @@ def largest(most_bytes: int) -> int:
     return most_bytes - most_bytes // 4
 
 
-class Announced(msgspec.Struct):
-    """What a head says of the body."""
-
-    size_bytes: int | None = None
-    form: bool = False
-
-
 class Admission:
     """Wraps an ASGI app. `streamed`: paths where forms are read piece by piece."""
 
@@ -71,9 +63,9 @@ class Admission:
         return self._app(scope, receive, send)  # type: ignore[return-value]  # an ASGI app is a coroutine function
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        announced = announced_by(scope["headers"])
-        bounded = announced.form and scope["path"].rstrip("/") in self._streamed
-        share = _Share(self._open, self._room, receive, announced.size_bytes, STREAMED_BYTES if bounded else None)
+        size_bytes, form = announced(scope["headers"])
+        bounded = form and scope["path"].rstrip("/") in self._streamed
+        share = _Share(self._open, self._room, receive, size_bytes, STREAMED_BYTES if bounded else None)
         try:
             await self._app(scope, share.receive, send)
         finally:
@@ -123,12 +115,15 @@ class _Share:
             self._open.leave()
 
 
-def announced_by(headers: Iterable[tuple[bytes, bytes]]) -> Announced:
-    """The server has checked the length, and that there is only one; without any, and without chunks, it is 0."""
-    found = Announced()
+def announced(headers: Iterable[tuple[bytes, bytes]]) -> tuple[int | None, bool]:
+    """What a head says of its body: the bytes it has, if it does say that, and whether it is a form.
+
+    The server has seen to it that there is one length at most, and that it is a number.
+    """
+    size_bytes, form = None, False
     for name, value in headers:
         if name == b"content-length":
-            found.size_bytes = int(value)
+            size_bytes = int(value)
         elif name == b"content-type":
-            found.form = value[:19].lower() == b"multipart/form-data"
-    return found
+            form = value[:19].lower() == b"multipart/form-data"
+    return size_bytes, form

@@ -1,7 +1,7 @@
 """An `x-request-id` on every response, whoever writes it: routes, errors, documentation, preflights."""
 
+import os
 import re
-import uuid
 from collections.abc import Iterable
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +14,7 @@ _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 def of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The client's own, or a new one."""
     given = next((value for name, value in headers if name == HEADER), b"")
-    return given if _SANE.fullmatch(given) else uuid.uuid4().hex.encode()
+    return given if _SANE.fullmatch(given) else os.urandom(16).hex().encode()
 
 
 class RequestIds:

@@ -7,6 +7,7 @@ the file is deleted or has expired: other files and running requests may mean th
 import asyncio
 import re
 import secrets
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -25,6 +26,13 @@ from topics.intake.storing import store
 # How long a client has for an upload straight to the store.
 UPLOAD_URL_S = 900
 RETRY_AFTER_S = 1
+
+MOST_FILENAME_CHARS = 255
+# A file name of nothing but a path.
+NAMELESS = "file"
+# Control characters, those that turn the direction of text, ends of lines; but not those that join letters, or signs.
+_UNSEEN = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
 
 _ID = re.compile(r"file-[A-Za-z0-9_-]{32}")
 
@@ -151,9 +159,17 @@ class Uploads:
         return FileRecord(
             id=f"file-{secrets.token_urlsafe(24)}",
             owner=owner,
-            filename=filename,
+            filename=bare_name(filename),
             purpose=purpose,
             size_bytes=size_bytes,
             created_at=now,
             expires_at=now + ttl_s,
         )
+
+
+def bare_name(given: str) -> str:
+    """The last part of what may be a path on whatever system, without characters that are not seen."""
+    parts = [part.strip() for part in re.split(r"[/\\]", given)]
+    last = next((part for part in reversed(parts) if part), "")
+    seen = "".join(one for one in last if one in _JOINERS or unicodedata.category(one) not in _UNSEEN).strip()
+    return NAMELESS if seen in ("", ".", "..") else seen[-MOST_FILENAME_CHARS:]
