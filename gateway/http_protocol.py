@@ -15,14 +15,14 @@ import logging
 from typing import Any, Literal
 
 import httptools
-import msgspec
 import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway import errors, http_bodies, request_ids
+from gateway import errors, http_bodies, http_heads, request_ids
+from gateway.http_heads import WireLimits
 from schemas.errors import TriptychError
 
 log = logging.getLogger(__name__)
@@ -32,17 +32,6 @@ log = logging.getLogger(__name__)
 LINGER_S = 2.0
 # Requests behind the one that is being answered, before the connection is not read on.
 MOST_WAITING = 16
-
-
-class WireLimits(msgspec.Struct, frozen=True):
-    """What one request may take on the wire."""
-
-    head_bytes: int = 64 << 10
-    head_fields: int = 128
-    head_s: float = 20.0  # from the first byte of a head to its last; also from connecting to the first byte
-    idle_s: float = 30.0  # between two pieces of a body, while we read it
-    body_s: float = 120.0
-    form_s: float = 630.0  # of a body that is a form, which may hold a large file
 
 
 class WireConfig(uvicorn.Config):
@@ -115,21 +104,13 @@ class HttpProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as offer:
                 # The parser has stopped behind the head. A new one reads it again, without the offer, and goes on.
                 data = memoryview(data)[offer.args[0] :]
-                head = self._head_without_offer()
+                version = self.parser.get_http_version().encode()
+                first_line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)
+                head = http_heads.without_offer(first_line, self.headers)
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._declined = False
                 self.parser.feed_data(head)
-
-    def _head_without_offer(self) -> bytes:
-        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        for name, value in self.headers:
-            if name == b"connection":
-                options = [option.strip() for option in value.split(b",")]
-                value = b", ".join(one for one in options if one.lower() not in (b"upgrade", b"http2-settings"))
-            if name not in (b"upgrade", b"http2-settings"):
-                lines.append(name + b": " + value)
-        return b"\r\n".join([*lines, b"", b""])
 
     # Called by the parser.
 
@@ -149,10 +130,18 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        """Raises TriptychError, which the parser passes on inside of its own error."""
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._declined = True
             return
-        self._check_head()
+        if self.parser.should_upgrade():
+            raise TriptychError("method_not_allowed", "This is no proxy: CONNECT is not possible.")
+        version = self.parser.get_http_version()
+        self._limits.check(version, self._hosts, self.headers)
+        if self._count_head:
+            self._limits.check_size(self.url, self.headers)
+        if version != "1.1":
+            self.expect_100_continue = False  # such a client does not know of it
         self._reading, self._progressed, self._began_s = "body", True, 0.0
         super().on_headers_complete()
         if 0 < len(self.pipeline) <= MOST_WAITING:
@@ -176,31 +165,6 @@ class HttpProtocol(HttpToolsProtocol):
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
-    def _check_head(self) -> None:
-        """Raises TriptychError, which the parser passes on inside of its own error."""
-        limits, version = self._limits, self.parser.get_http_version()
-        if self.parser.should_upgrade():
-            raise TriptychError("method_not_allowed", "This is no proxy: CONNECT is not possible.")
-        if len(self.headers) > limits.head_fields:
-            raise TriptychError("headers_too_large", f"The request has more than {limits.head_fields} header fields.")
-        if self._count_head:
-            size_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size_bytes > limits.head_bytes:
-                raise self._too_large()
-        if version == "1.1":
-            if self._hosts != 1:
-                raise TriptychError("invalid_request", "An HTTP/1.1 request has exactly one Host header.", param="host")
-            return
-        if version != "1.0":
-            raise TriptychError("invalid_request", f"HTTP/{version} is not spoken here; HTTP/1.1 is.")
-        if any(name == b"transfer-encoding" for name, _ in self.headers):
-            raise TriptychError("invalid_request", "An HTTP/1.0 request cannot have a Transfer-Encoding.")
-        self.expect_100_continue = False
-
-    def _too_large(self) -> TriptychError:
-        message = f"The request's header fields have more than {self._limits.head_bytes} bytes."
-        return TriptychError("headers_too_large", message)
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
         if cycle.scope["http_version"] != "1.1":
@@ -216,7 +180,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._barren_bytes = 0 if self._progressed else self._barren_bytes + size_bytes
         self._progressed = False
         if self._barren_bytes > self._limits.head_bytes:
-            self._refuse(self._too_large())
+            self._refuse(self._limits.too_large())
             return
         self._heard_s = self.loop.time()
         self._began_s = self._began_s or self._heard_s
@@ -224,11 +188,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._watchdog = self.loop.call_at(self._due_s(), self._look)
 
     def _due_s(self) -> float:
-        limits = self._limits
         if self._reading == "head":
-            return self._began_s + limits.head_s
-        form = any(one[0] == b"content-type" and one[1][:20].lower() == b"multipart/form-data;" for one in self.headers)
-        return min(self._began_s + (limits.form_s if form else limits.body_s), self._heard_s + limits.idle_s)
+            return self._began_s + self._limits.head_s
+        return min(self._began_s + self._limits.time_for_body_s(self.headers), self._heard_s + self._limits.idle_s)
 
     def _look(self) -> None:
         self._watchdog = None

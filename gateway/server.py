@@ -10,7 +10,8 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from gateway.exchange import OpenRequests
-from gateway.http_protocol import WireConfig, WireLimits
+from gateway.http_heads import WireLimits
+from gateway.http_protocol import WireConfig
 from infra.lifecycle import Life
 
 log = logging.getLogger(__name__)

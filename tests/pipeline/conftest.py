@@ -20,7 +20,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
-from gateway.http_protocol import WireLimits
+from gateway.http_heads import WireLimits
 from gateway.media import Media
 from gateway.media_pools import MediaPools
 from gateway.models import Served, ServedModels, codes_of, language_of
