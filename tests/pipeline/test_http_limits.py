@@ -1,4 +1,4 @@
-"""How much of a request, and how slowly, a gateway bears to read; and that answers under way are not disturbed by it."""
+"""How much of a request, and how slowly, a gateway bears to read; and that no answer under way is disturbed by it."""
 
 import asyncio
 from collections.abc import AsyncIterator
