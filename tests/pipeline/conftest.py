@@ -89,8 +89,7 @@ class Gateway:
         self.notes = MemoryArtifactNotes(clock)
         tokenizer = ChatTokenizer((DATA / "tiny_tokenizer.json").read_bytes())
         renderer = Renderer(TEMPLATE, {}, tokenizer, clock)
-        placer = LeastLoadedPlacer(PLAIN.partitions)
-        pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, placer)
+        pool = Pool(MODEL, PLAIN.partitions, cast(Any, self.leases), self.pool, LeastLoadedPlacer(PLAIN.partitions))
         self.pools = Pools({MODEL: pool}, self.metrics)
         models = ServedModels(
             [
@@ -107,15 +106,14 @@ class Gateway:
         self.desk = Desk(
             "gw", models, self.follower, self.results, self.open, self.media_pools, Trails(), self.metrics, clock
         )
-        intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
-        self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
+        artifacts = Artifacts(self.blobs, self.notes)
+        self.media = Media(Intake(self.blobs, cast(Any, self.web), self.uploads), artifacts, self.pool)
         delivery = Delivery(self.blobs)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
-        speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads),
+            app.Api(self.chat, Speech(self.desk, delivery, self.pool), self.uploads),
             health,
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),
