@@ -24,17 +24,21 @@ def room(request: ChatRequest, prompt_tokens: int, context_tokens: int) -> int:
     """How many tokens the answer may have: what was asked for, or what is left of the context.
 
     Raises:
-        TriptychError: context_length_exceeded, with the numbers.
+        TriptychError: context_length_exceeded, with the numbers; its param is what would have to change.
     """
     left = context_tokens - prompt_tokens
-    asked = request.max_completion_tokens or request.max_tokens
+    limit = "max_completion_tokens" if request.max_completion_tokens else "max_tokens"
+    asked: int | None = getattr(request, limit)
     if left < (asked or 1):
         wanted = f" ({prompt_tokens} in the messages, {asked} in the completion)" if asked else " in the messages"
+        what = (
+            f"'{limit}' to at most {left}, or the length of the messages" if left > 0 else "the length of the messages"
+        )
         raise TriptychError(
             "context_length_exceeded",
             f"This model's maximum context length is {context_tokens} tokens. However, you requested "
-            f"{prompt_tokens + (asked or 0)} tokens{wanted}. Please reduce the length of the messages or completion.",
-            param="messages",
+            f"{prompt_tokens + (asked or 0)} tokens{wanted}. Please reduce {what}.",
+            param=limit if left > 0 else "messages",
         )
     most = asked or left
     if (request.min_tokens or 0) > most:

@@ -1,5 +1,8 @@
 """The HTTP application: which route leads where, and what is true of all of them."""
 
+from collections.abc import Sequence
+
+import msgspec
 from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.handlers import HTTPRouteHandler
@@ -8,14 +11,17 @@ from litestar.types import ASGIApp
 from gateway import chat as chatting
 from gateway import docs, errors, files, health, images, models, outputs, trail, transcriptions
 from gateway import speech as speaking
+from gateway.admission import Admission, BodyRoom
 from gateway.asyncapi_page import AsyncApiPage
 from gateway.chat import Chat
 from gateway.desk import Timeouts
+from gateway.exchange import OpenRequests
 from gateway.files import Files
 from gateway.front import Front
+from gateway.head_requests import HeadRequests
 from gateway.health import Health
 from gateway.images import Images
-from gateway.links import Links
+from gateway.links import OUTPUTS, UPLOADS, Links
 from gateway.outputs import Outputs
 from gateway.request_ids import RequestIds
 from gateway.siblings import Siblings
@@ -36,6 +42,9 @@ EXPOSED_HEADERS = [
     "x-triptych-predicted-tokens",
     "x-triptych-cached-tokens",
 ]
+
+# Where forms are read piece by piece, and their files stored meanwhile; below UPLOADS, a body is one file.
+FORMS = ("/v1/files", "/v1/images/edits", "/v1/audio/transcriptions")
 
 
 class Api:
@@ -72,22 +81,33 @@ class Api:
         ]
 
 
+class Edge(msgspec.Struct, frozen=True):
+    """What holds for all requests, whatever they ask for. `cors_origins`: none = pages of this gateway's own only."""
+
+    max_body_bytes: int
+    open_requests: OpenRequests
+    room: BodyRoom
+    cors_origins: Sequence[str] = ()
+
+    @property
+    def cors(self) -> CORSConfig | None:
+        if not self.cors_origins:
+            return None
+        return CORSConfig(allow_origins=list(self.cors_origins), allow_headers=["*"], expose_headers=EXPOSED_HEADERS)
+
+
 def build(
-    api: Api,
-    health_of: Health,
-    metrics: Metrics,
-    topics: AsyncApiPage,
-    timeouts: Timeouts,
-    max_body_bytes: int,
-    cors_origins: list[str],
+    api: Api, health_of: Health, metrics: Metrics, topics: AsyncApiPage, timeouts: Timeouts, edge: Edge
 ) -> ASGIApp:
     """The whole application, ready for an ASGI server that needs no lifespan."""
     app = Litestar(
         [*api.routes(timeouts), *health.routes(health_of, metrics, api.siblings), *docs.routes(topics)],
         exception_handlers={Exception: errors.handle},
-        cors_config=CORSConfig(allow_origins=cors_origins, allow_headers=["*"], expose_headers=EXPOSED_HEADERS),
-        request_max_body_size=max_body_bytes,
+        cors_config=edge.cors,
+        request_max_body_size=edge.max_body_bytes,
         openapi_config=None,  # gateway/openapi.py writes it, from the same types, with their ranges
         logging_config=None,  # errors.py logs what is worth it
     )
-    return RequestIds(Front(app, api.chat, timeouts, max_body_bytes))
+    front = Front(app, api.chat, timeouts, edge.max_body_bytes)
+    admission = Admission(front, edge.open_requests, edge.room, FORMS, UPLOADS)
+    return RequestIds(HeadRequests(admission, own=OUTPUTS))

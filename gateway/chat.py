@@ -45,7 +45,7 @@ class Chat:
         """Answer it, whatever happens. Returns early when the client has gone; the work is cancelled then.
 
         Raises:
-            TriptychError: rate_limited, model_not_found or a 400, before anything has been done or sent.
+            TriptychError: model_not_found or a 400, before anything has been done or sent.
         """
         exchange = self.begin(request, caller, "chatcmpl")
         exchange.answer = _answer(exchange, send)
@@ -167,7 +167,7 @@ def _answer(exchange: ChatExchange, send: Send) -> Answer:
 def routes(chat: Chat, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post(PATH)
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        asked = decode.chat_request(await request.body(), request.headers.get("content-type", ""))
+        asked = decode.chat_request(await decode.whole(request), request.headers.get("content-type", ""))
         caller = timeouts.of(request)
         return answering(partial(chat.answer, asked, caller))
 

@@ -1,10 +1,13 @@
 """Body bytes -> typed request, once. What the decoder finds wrong becomes a 400 that names the parameter."""
 
+import math
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from contextlib import aclosing
+from typing import Any, TypeVar
 
 import msgspec
+from litestar import Request
 
 from schemas.errors import Code, TriptychError
 from schemas.openai_request import ChatRequest
@@ -27,17 +30,32 @@ def chat_request(body: bytes, content_type: str) -> ChatRequest:
     return json_body(body, content_type, _chat)
 
 
+async def whole(request: Request[Any, Any, Any], most_bytes: float = math.inf) -> bytes:
+    """The body of a request whose content type is JSON's. `most_bytes`: where that is less than the route allows.
+
+    The framework's own `body()` would keep it until the answer's end.
+
+    Raises:
+        TriptychError: unsupported_media_type before anything is read, request_too_large.
+    """
+    check_type(request.headers.get("content-type", ""))
+    pieces, size_bytes = [], 0
+    async with aclosing(request.stream()) as body:
+        async for piece in body:
+            size_bytes += len(piece)
+            if size_bytes > most_bytes:
+                raise TriptychError("request_too_large", f"The request body has more than {most_bytes} bytes.")
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
 def json_body(body: bytes, content_type: str, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode a JSON body.
 
     Raises:
         TriptychError: unsupported_media_type, request_too_large, invalid_json, or what is wrong with which parameter.
     """
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
-        raise TriptychError(
-            "unsupported_media_type", f"Unsupported content type {media_type!r}: send the request as application/json."
-        )
+    check_type(content_type)
     if len(body) > MOST_VALUES and body.count(b",") > MOST_VALUES:
         raise TriptychError("request_too_large", f"The request body has more than {MOST_VALUES} values.")
     try:
@@ -48,6 +66,15 @@ def json_body(body: bytes, content_type: str, decoder: msgspec.json.Decoder[T]) 
         raise TriptychError("invalid_json", f"The request body is not valid JSON: {error}") from error
     except RecursionError as error:
         raise TriptychError("invalid_json", "The request body is nested too deeply.") from error
+
+
+def check_type(content_type: str) -> None:
+    """Raises TriptychError: unsupported_media_type, when it is said to be something else than JSON."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
+        raise TriptychError(
+            "unsupported_media_type", f"Unsupported content type {media_type!r}: send the request as application/json."
+        )
 
 
 def texts(given: Mapping[str, object], into: type[T]) -> T:

@@ -116,11 +116,7 @@ class Desk:
         self._media_pools = media_pools
 
     async def attend(self, exchange: "Exchange", receive: Receive) -> None:
-        """See it through. Returns early when the client has gone; the work is cancelled then.
-
-        Raises:
-            TriptychError: rate_limited, before anything has been done or sent.
-        """
+        """See it through. Returns early when the client has gone; the work is cancelled then."""
         interrupt = Interrupt(exchange.caller.timeout_s)
         with self._open.entered(interrupt), self._media_pools.guarding(exchange.needs, interrupt):
             watcher = watched(watch(receive, interrupt), "watch for the client's leaving")

@@ -58,6 +58,8 @@ def response_of(error: TriptychError) -> tuple[int, Headers, bytes]:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
+    if error.fault.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
     if error.fault.status >= 500 and not error.fault.retriable:
         # The SDKs try any 5xx again unless told otherwise.
         headers.append((b"x-should-retry", b"false"))

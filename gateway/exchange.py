@@ -85,28 +85,36 @@ async def watch(receive: Receive, interrupt: Interrupt) -> None:
 
 
 class OpenRequests:
-    """The requests this gateway is answering right now, at most `most`."""
+    """The requests that this gateway is reading or answering right now, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: set[Interrupt] = set()
+        self._places = 0
+        self._interrupts: set[Interrupt] = set()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return self._places
 
-    @contextmanager
-    def entered(self, interrupt: Interrupt) -> Iterator[None]:
-        """Raises TriptychError: rate_limited, when there are too many."""
-        if len(self._open) >= self._most:
+    def enter(self) -> None:
+        """Take a place, to be left again. Raises TriptychError: rate_limited, when there is none."""
+        if self._places >= self._most:
             raise TriptychError(
                 "rate_limited", f"This gateway has {self._most} open requests.", retry_after_s=RETRY_AFTER_S
             )
-        self._open.add(interrupt)
+        self._places += 1
+
+    def leave(self) -> None:
+        self._places -= 1
+
+    @contextmanager
+    def entered(self, interrupt: Interrupt) -> Iterator[None]:
+        """An admitted one is being answered, and `interrupt_all` reaches it."""
+        self._interrupts.add(interrupt)
         try:
             yield
         finally:
-            self._open.discard(interrupt)
+            self._interrupts.discard(interrupt)
 
     def interrupt_all(self, cause: Cause) -> None:
-        for interrupt in list(self._open):
+        for interrupt in list(self._interrupts):
             interrupt.fire(cause)

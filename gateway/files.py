@@ -23,8 +23,19 @@ from topics.intake.uploads import Uploads
 
 # What a form has beside its file: boundaries, headers, small fields.
 FORM_OVERHEAD_BYTES = 128 << 10
-MOST_FILENAME_CHARS = 255
 MOST_LISTED = 1_000
+MOST_ANNOUNCEMENT_BYTES = 16 << 10
+
+ANONYMOUS = "anonymous"
+# What stands for a key where none is needed: in our own documentation `none`, the others in that of SDKs and servers
+# with the same API. In lower case; the last word of the header.
+SHARED_KEYS = frozenset(
+    (
+        *("", "bearer", "none", "null", "undefined", "empty", "dummy", "fake", "test", "key", "api_key", "api-key"),
+        *("your-api-key", "your_api_key", "no-key", "not-needed", "no-key-required", "sk-no-key-required", "sk-none"),
+        *("token-abc123", "ollama", "lm-studio", "sk-xxx", "sk-1234", "x", "xxx", "-"),
+    )
+)
 
 AnyRequest = Request[Any, Any, Any]
 _upload = msgspec.json.Decoder(UploadRequest)
@@ -67,8 +78,15 @@ class Files:
         )
 
     async def listing(self, request: AnyRequest) -> FileList:
-        query = decode.texts(dict(request.query_params), _Query)
-        found, more = await self._uploads.listing(_owner(request), query.after, query.limit)
+        query, owner = decode.texts(dict(request.query_params), _Query), _owner(request)
+        if owner == ANONYMOUS:
+            raise TriptychError(
+                "key_required",
+                "Files are listed for the API key that they were uploaded with, and the one you use is everybody's. "
+                "Upload and list with a key of your own: any text that nobody else can guess. A file can be used by "
+                "its id with any key.",
+            )
+        found, more = await self._uploads.listing(owner, query.after, query.limit)
         data = [file_object(one) for one in found]
         ends = (data[0].id, data[-1].id) if data else (None, None)
         return FileList(data=data, has_more=more, first_id=ends[0], last_id=ends[1])
@@ -101,11 +119,14 @@ class Files:
         if not sent.files:
             raise TriptychError("missing_parameter", "Missing required parameter: 'file'.", param="file")
         file, ttl_s = sent.files[0], self._ttl_s(fields.seconds)
-        name = file.filename[-MOST_FILENAME_CHARS:]
-        return file_object(await self._uploads.register(file.blob, name, fields.purpose, _owner(request), ttl_s))
+        return file_object(
+            await self._uploads.register(file.blob, file.filename, fields.purpose, _owner(request), ttl_s)
+        )
 
     async def _announced(self, request: AnyRequest) -> FileObject:
-        asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _upload)
+        asked = decode.json_body(
+            await decode.whole(request, MOST_ANNOUNCEMENT_BYTES), request.headers.get("content-type", ""), _upload
+        )
         expires = asked.expires_after
         ttl_s = self._ttl_s(expires.seconds if expires else None)
         record, target = await self._uploads.announce(asked, _owner(request), ttl_s)
@@ -138,7 +159,10 @@ def _named(file_id: str) -> Iterator[None]:
 
 def _owner(request: AnyRequest) -> str:
     """Who lists a file is who shows the key it was uploaded with; the key itself is kept nowhere."""
-    return hashlib.sha256(request.headers.get("authorization", "").encode()).hexdigest()[:32]
+    shown = request.headers.get("authorization", "")
+    if (shown.split() or [""])[-1].lower() in SHARED_KEYS:
+        return ANONYMOUS
+    return hashlib.sha256(shown.encode()).hexdigest()[:32]
 
 
 def _json(value: msgspec.Struct) -> Response[bytes]:

@@ -41,7 +41,9 @@ class Front:
 
     async def _answer(self, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            asked = decode.chat_request(await _body(receive), headers.get("content-type", ""))
+            content_type = headers.get("content-type", "")
+            decode.check_type(content_type)
+            asked = decode.chat_request(await _body(receive), content_type)
             await self._chat.answer(asked, self._timeouts.caller(headers, scope), receive, send)
         except Exception as error:  # noqa: BLE001 - from_exception logs what is not a client's fault
             await send_error(send, errors.from_exception(error))

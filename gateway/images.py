@@ -123,7 +123,7 @@ def _answer(exchange: ChatExchange, request: ImageRequest, edits: bool, send: Se
 def routes(images: Images, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/images/generations")
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-        asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
+        asked = decode.json_body(await decode.whole(request), request.headers.get("content-type", ""), _decoder)
         caller = timeouts.of(request)
         return answering(partial(images.answer, asked, (), caller))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -157,8 +156,8 @@ def _sound(data: str) -> Source:
     source = source_of(data)
     if isinstance(source, Inline) and len(data) <= MOST_URL_CHARS:
         try:
-            inside = base64.b64decode(data, validate=True)
-        except binascii.Error:
+            inside = base64.b64decode("".join(data.split()), validate=True).strip()
+        except ValueError:  # also what a character outside of ASCII raises
             return source  # intake says what is wrong with it
         if inside.startswith((b"http://", b"https://")):
             return Link(inside.decode("latin-1"))

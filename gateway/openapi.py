@@ -61,7 +61,7 @@ _STREAMED = "with `stream: true`, server-sent events. An error in the middle of 
 _TIMEOUT = parameter(TIMEOUT_HEADER, "header", type="number", exclusiveMinimum=0) | {
     "description": "Seconds the whole answer may take."
 }
-_WORK = (400, 404, 413, 415, 429, 500, 503, 504)
+_WORK = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 def document() -> Words:
@@ -143,9 +143,13 @@ def _files(schemas: Schemas) -> Words:
         }
     }
     summary = "Upload a file; announced as JSON, it goes straight to the object store"
-    create = operation("createFile", "Files", summary, one, errors=schemas.errors(400, 413, 415, 429), body=body)
+    create = operation(
+        "createFile", "Files", summary, one, errors=schemas.errors(400, 408, 413, 415, 429, 503), body=body
+    )
+    summary = "What was uploaded with your key; needs one of your own, not one that everybody has"
+    listing = operation("listFiles", "Files", summary, listed, errors=schemas.errors(400, 401))
     return {
-        "/v1/files": {"post": create, "get": operation("listFiles", "Files", "Your uploads", listed)},
+        "/v1/files": {"post": create, "get": listing},
         "/v1/files/{file_id}": {
             "get": operation("retrieveFile", "Files", "One of them", one, **by_id),
             "delete": operation("deleteFile", "Files", "Forget it", deleted, **by_id),

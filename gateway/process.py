@@ -10,6 +10,7 @@ from pathlib import Path
 from litestar.types import ASGIApp
 
 from gateway import app
+from gateway.admission import BodyRoom
 from gateway.asyncapi_page import AsyncApiPage, trial_of
 from gateway.chat import Chat
 from gateway.delivery import Delivery
@@ -17,6 +18,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Check, Health
+from gateway.http_heads import WireLimits
 from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
@@ -57,6 +59,9 @@ log = logging.getLogger(__name__)
 # Thousands of open streams are millions of objects that live long and form few cycles. With Python's own thresholds the
 # collector walks them all every few seconds: measured at 5,000 streams, pauses of 0.5 s.
 GC_THRESHOLDS = (10_000, 20, 100)
+
+# An upload's time is over when it is stored; only what does not end then is cut off as a connection.
+STORING_S = 30
 
 
 class GatewayProcess:
@@ -115,12 +120,12 @@ class GatewayProcess:
             parts.push_async_callback(self._sweeps.close)
             self._sweeps.start()
             _calm_collector()
-            served = self._app()
+            served, wire = self._app(), self._wire()
             if self._member is None:
-                await serve(served, self._listener, self._open, self._life, self._say_where)
+                await serve(served, self._listener, wire, self._open, self._life, self._say_where)
             elif await self._member.may_listen(self._life):
                 private = self._member.private
-                await serve(served, self._listener, self._open, self._life, self._member.listening, private)
+                await serve(served, self._listener, wire, self._open, self._life, self._member.listening, private)
 
     def _app(self) -> ASGIApp:
         settings, metrics = self._settings, self._metrics
@@ -146,7 +151,11 @@ class GatewayProcess:
         timeouts = Timeouts(settings.default_deadline_s, settings.max_deadline_s)
         origins = [one.strip() for one in settings.cors_origins.split(",") if one.strip()]
         api = app.Api(chat, speech, self._intake.uploads, self._blobs, links, self._siblings())
-        return app.build(api, health, metrics, self._topics_page(), timeouts, settings.max_body_bytes, origins)
+        edge = app.Edge(settings.max_body_bytes, self._open, BodyRoom(settings.max_held_body_bytes), origins)
+        return app.build(api, health, metrics, self._topics_page(), timeouts, edge)
+
+    def _wire(self) -> WireLimits:
+        return WireLimits(body_s=self._settings.body_timeout_s, form_s=self._settings.upload_timeout_s + STORING_S)
 
     def _siblings(self) -> Siblings:
         if self._member is None:

@@ -4,8 +4,9 @@
 that it asks for, which nobody can guess: errors and streams have it, too.
 """
 
+import os
 import re
-import uuid
+from collections.abc import Iterable
 
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +25,16 @@ class Ids(msgspec.Struct):
     work_id: str = ""
 
 
+def of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The client's own, or a new one."""
+    return _chosen(headers) or os.urandom(16).hex().encode()
+
+
+def _chosen(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    given = next((value for name, value in headers if name == HEADER), b"")
+    return given if _SANE.fullmatch(given) else b""
+
+
 class RequestIds:
     """Wraps an ASGI app; the app finds the Ids in `scope["state"]["ids"]`."""
 
@@ -31,10 +42,9 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == HEADER), b"")
-        chosen = _SANE.fullmatch(given) is not None
-        request_id = given if chosen else uuid.uuid4().hex.encode()
-        ids = Ids(request_id.decode(), chosen)
+        chosen = _chosen(scope["headers"])
+        request_id = chosen or of(())
+        ids = Ids(request_id.decode(), bool(chosen))
         scope["state"] = {**scope.get("state", {}), "ids": ids}
 
         async def send_with_id(message: Message) -> None:

@@ -10,6 +10,8 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from gateway.exchange import OpenRequests
+from gateway.http_heads import WireLimits
+from gateway.http_protocol import WireConfig
 from infra.lifecycle import Life
 
 log = logging.getLogger(__name__)
@@ -62,15 +64,16 @@ class _Server(uvicorn.Server):
 async def serve(
     app: ASGIApp,
     listener: socket.socket,
+    limits: WireLimits,
     open_requests: OpenRequests,
     life: Life,
     on_listening: Callable[[], None],
     private: socket.socket | None = None,
 ) -> None:
     """Serve until `life` stops, then drain: no new connections, open answers finish, the last are cut short."""
-    config = uvicorn.Config(
+    config = WireConfig(
         app,
-        http="httptools",
+        limits,
         ws="none",
         lifespan="off",
         log_config=None,

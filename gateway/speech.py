@@ -90,7 +90,7 @@ class _SpeechExchange(Exchange):
 def routes(speech: Speech, timeouts: Timeouts) -> list[HTTPRouteHandler]:
     @post("/v1/audio/speech")
     async def create(request: Request[Any, Any, Any]) -> ASGIApp:
-        asked = decode.json_body(await request.body(), request.headers.get("content-type", ""), _decoder)
+        asked = decode.json_body(await decode.whole(request), request.headers.get("content-type", ""), _decoder)
         caller = timeouts.of(request)
         return answering(partial(speech.answer, asked, caller))
 

@@ -44,7 +44,7 @@ class HealthServer:
                 request = await reader.readuntil(b"\r\n\r\n")
                 status, content_type, body = self._answer(request)
                 head = f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n"
-                writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
+                writer.write(f"{head}connection: close\r\n\r\n".encode() + (b"" if request[:5] == b"HEAD " else body))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asks so slowly, so much or not at all gets no answer
@@ -54,8 +54,8 @@ class HealthServer:
     def _answer(self, request: bytes) -> Answer:
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method != b"GET":
-            return "405 Method Not Allowed", PLAIN, b"only GET\n"
+        if method not in (b"GET", b"HEAD"):
+            return "405 Method Not Allowed", PLAIN, b"only GET and HEAD\n"
         match path:
             case b"/healthz":
                 return "200 OK", PLAIN, b"ok\n"

@@ -79,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         0  # a job that would wait longer in its worker's queue moves; 0 = never
     )
     max_body_bytes: Positive = 32 << 20  # request body limit; media inline as base64 count, larger ones go to /v1/files
+    max_held_body_bytes: Positive = 256 << 20  # bodies of all the requests that a gateway is answering; past it 429
+    body_timeout_s: Positive = 120  # how long a request's body may take to arrive; of a form, upload_timeout_s
     max_file_bytes: Positive = 512 << 20  # one upload to /v1/files
     file_ttl_s: Positive = 86_400  # how long an uploaded file's id can be used
     media_ttl_s: Positive = 604_800  # how long media, and what encoders made of them, are kept after their last use
@@ -102,7 +104,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters_per_min: Positive = 60
     artifact_cache_bytes: Positive = 256 << 20  # of rows that an LLM worker keeps in memory; also the most for one item
     partition_replicas: Positive = 1  # replication factor of new topics
-    cors_origins: str = "*"  # comma-separated
+    cors_origins: str = ""  # comma-separated; pages of these origins may use the gateway, "*" = any; empty = its own
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -147,6 +149,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type above
     _check_urls(settings)
     _check_times(settings)
+    _check_room(settings)
     return settings
 
 
@@ -185,6 +188,13 @@ def _check_times(settings: Settings) -> None:
                 f"{variable(field)} must be at least {least}, for the longest request ({variable('max_deadline_s')}) "
                 f"and the longest use of a file ({variable('file_ttl_s')})"
             )
+
+
+def _check_room(settings: Settings) -> None:
+    """A body that may be sent must fit into what large ones may have (gateway/admission.py)."""
+    if settings.max_held_body_bytes < 2 * settings.max_body_bytes:
+        least = f"at least {2 * settings.max_body_bytes}, twice {variable('max_body_bytes')}"
+        raise WrongSetting(f"{variable('max_held_body_bytes')} must be {least}")
 
 
 # Read by the command line, the local stack and the tests, not by the services.

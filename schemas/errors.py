@@ -27,11 +27,14 @@ Code = Literal[
     "media_unreadable",
     "media_type_unsupported",
     "not_drawn",
+    "key_required",
     "file_not_found",
     "model_not_found",
     "not_found",
     "method_not_allowed",
+    "request_timeout",
     "request_too_large",
+    "headers_too_large",
     "unsupported_media_type",
     "rate_limited",
     "cancelled",
@@ -74,11 +77,14 @@ FAULTS: dict[Code, Fault] = {
     "media_unreadable": Fault(400, _BAD),  # broken, empty or cut off
     "media_type_unsupported": Fault(400, _BAD),  # by its bytes, not by its name
     "not_drawn": Fault(400, _BAD),  # the model was asked for pictures and answered without, or with fewer
+    "key_required": Fault(401, _BAD),  # of whom does it ask? A key that everybody has is nobody's
     "file_not_found": Fault(404, _BAD),
     "model_not_found": Fault(404, _BAD),
     "not_found": Fault(404, _BAD),
     "method_not_allowed": Fault(405, _BAD),
+    "request_timeout": Fault(408, _BAD, retriable=True),  # it was sent too slowly, or not to its end
     "request_too_large": Fault(413, _BAD),
+    "headers_too_large": Fault(431, _BAD),
     "unsupported_media_type": Fault(415, _BAD),
     "rate_limited": Fault(429, _LIMIT, retriable=True),
     # nginx's "client closed request": nobody is left to read it, but logs and batch results are.

@@ -39,6 +39,7 @@ class Room(msgspec.Struct, frozen=True, omit_defaults=True):
     context_tokens: Count  # of the model
     asked_tokens: Count | None = None  # what the client allows; None = as many as there is room for
     min_tokens: Count = 0  # what the client asks for at least
+    asked_as: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # what the client calls `asked_tokens`
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

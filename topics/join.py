@@ -33,7 +33,8 @@ def assemble(
     """Put each artifact where its slot is. Equal arguments give an equal job.
 
     Raises:
-        TriptychError: context_length_exceeded, naming the media; invalid_request, when min_tokens no longer fits.
+        TriptychError: context_length_exceeded, naming what would have to change; invalid_request, when min_tokens no
+            longer fits.
     """
     ids: list[int] = []
     embeds: list[Embeds] = []
@@ -69,13 +70,14 @@ def _answer_tokens(prompt_tokens: int, room: Room, slots: Sequence[Slot], length
     if left < (room.asked_tokens or 1):
         longest = max(range(len(slots)), key=lengths.__getitem__)
         items = ", ".join(f"{slot.param} ({slot.kind}): {length}" for slot, length in zip(slots, lengths, strict=True))
+        shorter = f"'{room.asked_as}' to at most {left}, or the length of the messages" if left > 0 else "the messages"
         raise TriptychError(
             "context_length_exceeded",
             f"This model's maximum context length is {room.context_tokens} tokens. However, you requested "
             f"{prompt_tokens + (room.asked_tokens or 0)} tokens ({prompt_tokens} in the messages, of which the media "
-            f"are {sum(lengths)}: {items}; {room.asked_tokens or 0} in the completion). Please reduce the length of "
-            "the messages, media or completion.",
-            param=slots[longest].param,
+            f"are {sum(lengths)}: {items}; {room.asked_tokens or 0} in the completion). Please reduce {shorter} or "
+            "media.",
+            param=room.asked_as if left > 0 else slots[longest].param,
         )
     most = room.asked_tokens or left
     if room.min_tokens > most:

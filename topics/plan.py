@@ -62,7 +62,9 @@ def encode_jobs(draft: GenerateJob, slots: Sequence[Slot], room: Room, missing: 
 
 
 def room_of(request: ChatRequest, context_tokens: int) -> Room:
-    return Room(context_tokens, request.max_completion_tokens or request.max_tokens, request.min_tokens or 0)
+    if request.max_completion_tokens:
+        return Room(context_tokens, request.max_completion_tokens, request.min_tokens or 0, "max_completion_tokens")
+    return Room(context_tokens, request.max_tokens, request.min_tokens or 0)
 
 
 def outputs(

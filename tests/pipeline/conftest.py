@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from gateway import app
+from gateway.admission import BodyRoom
 from gateway.asyncapi_page import AsyncApiPage, Trial, trial_of
 from gateway.chat import Chat
 from gateway.delivery import Delivery
@@ -19,6 +20,7 @@ from gateway.desk import Desk, Timeouts
 from gateway.dispatch import Pool, Pools
 from gateway.exchange import OpenRequests
 from gateway.health import Health
+from gateway.http_heads import WireLimits
 from gateway.links import Links
 from gateway.media import Media
 from gateway.media_pools import MediaPools
@@ -78,9 +80,11 @@ class Gateway:
         max_open: int = 100,
         drain_s: float = 5.0,
         max_body_bytes: int = 1 << 20,
+        room_bytes: int = 64 << 20,
         pool_wait_s: float = 0,
         presigned: bool = False,
         siblings: Siblings | None = None,
+        cors_origins: Sequence[str] = (),
     ) -> None:
         clock = SystemClock()
         self.hub = MemoryHub()
@@ -91,6 +95,7 @@ class Gateway:
         self.metrics = Metrics()
         self.life = Life(drain_s)
         self.open = OpenRequests(max_open)
+        self.room = BodyRoom(room_bytes)
         self.broken: list[str] = []
         self.uploads = Uploads(self.blobs, MemoryFileRecords(clock), clock, UploadLimits(100_000, 86_400, 30, 8))
         self.web = FakeWeb()
@@ -109,24 +114,23 @@ class Gateway:
         self.desk = Desk(
             "gw", models, self.follower, self.results, self.open, self.media_pools, Trails(), self.metrics, clock
         )
-        intake = Intake(self.blobs, cast(Any, self.web), self.uploads)
-        self.media = Media(intake, Artifacts(self.blobs, self.notes), self.pool)
+        artifacts = Artifacts(self.blobs, self.notes)
+        self.media = Media(Intake(self.blobs, cast(Any, self.web), self.uploads), artifacts, self.pool)
         self.links = Links("store-secret", "", clock)
         links = None if presigned else self.links
         delivery = Delivery(self.blobs, links)
         self.chat = Chat(self.desk, self.media, delivery, Transcripts(self.blobs, clock))
-        speech = Speech(self.desk, delivery, self.pool)
         services = {"bus": self._check("bus"), "redis": self._check("redis"), "store": self.blobs.ping}
         health = Health(services, [pool], self.media_pools, self.life)
         self.app = app.build(
-            app.Api(self.chat, speech, self.uploads, self.blobs, links, siblings),
+            app.Api(self.chat, Speech(self.desk, delivery, self.pool), self.uploads, self.blobs, links, siblings),
             health,
             self.metrics,
             topics_page(trial_of(models.get(MODEL))),
             Timeouts(30, 60),
-            max_body_bytes,
-            ["*"],
+            app.Edge(max_body_bytes, self.open, self.room, cors_origins),
         )
+        self.wire = WireLimits()
         self.url = ""
         self._clients: list[openai.AsyncOpenAI] = []
 
@@ -163,7 +167,7 @@ async def listening(gateway: Gateway) -> AsyncIterator[Gateway]:
     for name in gateway.media_pools:
         await gateway.members.stay(name, WORKER.worker)
     await gateway.media_pools.start()
-    serving = asyncio.create_task(serve(gateway.app, listener, gateway.open, gateway.life, ready.set))
+    serving = asyncio.create_task(serve(gateway.app, listener, gateway.wire, gateway.open, gateway.life, ready.set))
     try:
         async with asyncio.timeout(10):
             await ready.wait()

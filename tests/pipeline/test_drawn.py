@@ -204,7 +204,7 @@ async def test_generated_images_stream_as_they_are_completed(gateway: Gateway) -
 
 async def test_images_edit_sends_its_images_and_words_as_one_message(gateway: Gateway) -> None:
     gateway.pool.script = draws(gateway)
-    client = gateway.client()
+    client = gateway.client(api_key="a key of my own")
     one = await client.images.edit(model=DRAWS.id, image=PNG, prompt="Make it a seven.", size="256x256")
     assert one.data is not None
     assert base64.b64decode(one.data[0].b64_json or "") == DRAWN

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.pipeline.conftest import MODEL, Gateway
+from tests.pipeline.conftest import MODEL, Gateway, listening
 
 HELLO = [{"role": "user", "content": "Say hello."}]
 GOOD: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 3}
@@ -61,8 +61,8 @@ async def test_the_answer_is_that_of_the_framework(gateway: Gateway, body: bytes
     assert len(direct[2]) >= 1
 
 
-async def test_a_browsers_answer_bears_cors_headers_and_every_answer_its_request_id(gateway: Gateway) -> None:
-    async with gateway.http() as client:
+async def test_a_browsers_answer_bears_cors_headers_and_every_answer_its_request_id() -> None:
+    async with listening(Gateway(cors_origins=["*"])) as gateway, gateway.http() as client:
         for headers in ({}, {"origin": "https://example.com"}):
             response = await client.post("/v1/chat/completions", json=GOOD, headers={**headers, "x-request-id": "mine"})
             assert response.headers["x-request-id"] == "mine"

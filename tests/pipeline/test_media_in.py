@@ -188,6 +188,8 @@ async def test_requests_of_text_never_touch_encoders_decoders_or_the_store(gatew
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}, "media_unreadable", "base64"),
         ({"type": "input_audio", "input_audio": {"data": "!!", "format": "wav"}}, "media_unreadable", "base64"),
         ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "media_unreadable", "empty"),
+        ({"type": "input_audio", "input_audio": {"data": "\u00e9t\u00e9"}}, "media_unreadable", "neither base64"),
+        ({"type": "file", "file": {"file_data": "./a.png"}}, "media_unreadable", "neither base64 nor a URL"),
         ({"type": "file", "file": {"file_data": ""}}, "media_unreadable", "empty"),
         ({"type": "file", "file": {"file_id": "file-" + "x" * 32}}, "file_not_found", "no file"),
         ({"type": "file", "file": {"filename": "a.png"}}, "invalid_request", "either"),

@@ -3,12 +3,14 @@
 import re
 from typing import Any
 
+import httpx
 import openai
 import pytest
+from litestar import Litestar
 
 from gateway import openapi
 from gateway.asyncapi_page import PROMPT
-from tests.pipeline.conftest import MODEL, Gateway
+from tests.pipeline.conftest import MODEL, Gateway, listening
 from tests.pipeline.models import CASCADE, DRAWS, PLAIN
 from tests.pipeline.scripted import WORKER, Run
 from tests.waiting import until
@@ -152,7 +154,9 @@ async def test_the_documentation_describes_every_route_and_every_field(gateway: 
     async with gateway.http() as client:
         spec = (await client.get("/openapi.json")).json()
     assert spec == openapi.document()
-    litestar: Any = gateway.app._app._framework  # type: ignore[attr-defined]  # what RequestIds and Front wrap
+    litestar: Any = gateway.app
+    while not isinstance(litestar, Litestar):
+        litestar = getattr(litestar, "_app", None) or litestar._framework  # what stands around it
     served = {
         (route.path_format, method.lower())
         for route in litestar.routes
@@ -187,27 +191,44 @@ async def test_an_answer_has_the_request_id_too_and_its_own_id(gateway: Gateway)
     assert raw.parse().id.startswith("chatcmpl-")
 
 
-async def test_browsers_of_other_origins_may_ask(gateway: Gateway) -> None:
-    origin = {"origin": "https://app.example"}
-    preflight = origin | {
+async def from_a_page(gateway: Gateway, origin: str) -> list[httpx.Response]:
+    """What a browser asks for a page of that origin: a preflight, a list, something that is not there, a stream."""
+    of_page = {"origin": origin}
+    preflight = of_page | {
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization,content-type",
     }
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
     async with gateway.http() as client:
-        asked = await client.options("/v1/chat/completions", headers=preflight)
-        answered = await client.get("/v1/models", headers=origin)
-        refused = await client.get("/nowhere", headers=origin)
-        stream = await client.post(
-            "/v1/chat/completions",
-            json={"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True},
-            headers=origin,
-        )
+        return [
+            await client.options("/v1/chat/completions", headers=preflight),
+            await client.get("/v1/models", headers=of_page),
+            await client.get("/nowhere", headers=of_page),
+            await client.post("/v1/chat/completions", json=body, headers=of_page),
+        ]
+
+
+async def test_pages_of_other_origins_may_not_read_what_is_answered(gateway: Gateway) -> None:
+    for response in await from_a_page(gateway, "https://app.example"):
+        assert [name for name in response.headers if name.startswith("access-control-")] == []
+
+
+@pytest.mark.parametrize(("origins", "allowed"), [(["https://app.example"], "https://app.example"), (["*"], "*")])
+async def test_pages_of_origins_that_are_set_may_ask(origins: list[str], allowed: str) -> None:
+    async with listening(Gateway(cors_origins=origins)) as gateway:
+        asked, *answers = await from_a_page(gateway, "https://app.example")
     assert asked.status_code == 204
-    assert asked.headers["access-control-allow-origin"] == "*"
+    assert asked.headers["access-control-allow-origin"] == allowed
     assert "authorization" in asked.headers["access-control-allow-headers"]
-    for response in (answered, refused, stream):
-        assert response.headers["access-control-allow-origin"] == "*"
+    for response in answers:
+        assert response.headers["access-control-allow-origin"] == allowed
         assert "x-request-id" in response.headers["access-control-expose-headers"]
+
+
+async def test_pages_of_origins_that_are_not_set_may_not() -> None:
+    async with listening(Gateway(cors_origins=["https://app.example"])) as gateway:
+        for response in await from_a_page(gateway, "https://evil.example"):
+            assert "access-control-allow-origin" not in response.headers
 
 
 async def test_a_request_tells_what_became_of_it(gateway: Gateway) -> None:

@@ -55,9 +55,14 @@ class Taken(msgspec.Struct, frozen=True):
     param: str
 
 
+# Of a scheme and its colon. Base64 has no colon.
+MOST_SCHEME_CHARS = 64
+
+
 def source_of(text: str) -> Link | Inline:
-    """Of a field that may hold a URL or base64: no URL is base64, because of its colon."""
-    return Link(text) if ":" in text[:16] else Inline(text)
+    """Of a field that may hold a URL or base64. Line ends and spaces around it are no part of it."""
+    text = text.strip()
+    return Link(text) if ":" in text[:MOST_SCHEME_CHARS] else Inline(text)
 
 
 class Intake:

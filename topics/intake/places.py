@@ -15,7 +15,12 @@ from topics.intake.faults import MediaFault
 MOST_URL_CHARS = 8_192
 
 # Written into a URL, these are read one way here and another way elsewhere.
-_AMBIGUOUS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]")
+_AMBIGUOUS = (
+    (re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"), "a control character or the end of a line"),
+    (re.compile(r"[ \xa0]"), "a space, which a URL writes as %20,"),
+    (re.compile(r"\\"), "a backslash"),
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 # A last label like this makes a host an address in some notation: 2130706433, 0x7f.1, 127.1
@@ -85,18 +90,32 @@ class Places:
         """
         if len(text) > MOST_URL_CHARS:
             raise MediaFault("media_refused", f"its URL has more than {MOST_URL_CHARS} characters")
-        if _AMBIGUOUS.search(text):
-            raise MediaFault("media_refused", "its URL has spaces, control characters or backslashes in it")
+        scheme = text.partition(":")[0]
+        if base is None and _SCHEME.fullmatch(scheme):
+            self._check_scheme(scheme)
+        for ambiguous, name in _AMBIGUOUS:
+            if ambiguous.search(text):
+                raise MediaFault("media_refused", f"its URL has {name} in it")
         try:
             # Kept as written, where it can be: a signature may be over these very characters.
             url = URL(text, encoded=text.isascii())
             return self._at(base.join(url) if base else url)
-        except ValueError as error:
-            raise MediaFault("media_refused", "its URL cannot be read") from error
+        except ValueError as error:  # at once, or when a part of it is asked for
+            raise MediaFault("media_refused", "its URL's host or port is malformed") from error
+
+    def _check_scheme(self, scheme: str) -> None:
+        """Before anything else of a URL: nothing else means the same in another scheme."""
+        if scheme.lower() in self._schemes:
+            return
+        only = f"media are fetched from {' and '.join(f'{one}:' for one in self._schemes)} only"
+        if not scheme:
+            raise MediaFault("media_refused", f"its URL has no scheme, and {only}")
+        if len(scheme) == 1:
+            raise MediaFault("media_refused", "it is the path of a file on some machine, neither a URL nor the content")
+        raise MediaFault("media_refused", f"its URL begins with {scheme[:32]}: and {only}")
 
     def _at(self, url: URL) -> Place:
-        if url.scheme.lower() not in self._schemes:
-            raise MediaFault("media_refused", f"its URL does not begin with {' or '.join(self._schemes)}")
+        self._check_scheme(url.scheme)
         if "@" in url.raw_authority:
             raise MediaFault("media_refused", "its URL has a user name or a password in it")
         host = (url.raw_host or "").removesuffix(".").lower()
@@ -122,6 +141,8 @@ class Places:
         address = place.address
         if address is not None:
             self.check(place, [address])
+        elif not place.host:
+            raise MediaFault("media_refused", "its URL has no host")
         elif not _HOST.fullmatch(place.host) or _NUMBER.fullmatch(place.host.rpartition(".")[2]):
             raise MediaFault("media_refused", "its host is neither a name nor an address in its usual form")
 

@@ -7,6 +7,7 @@ the file is deleted or has expired: other files and running requests may mean th
 import asyncio
 import re
 import secrets
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -25,6 +26,13 @@ from topics.intake.storing import store
 # How long a client has for an upload straight to the store.
 UPLOAD_URL_S = 900
 RETRY_AFTER_S = 1
+
+MOST_FILENAME_CHARS = 255
+# A file name of nothing but a path.
+NAMELESS = "file"
+# Control characters, those that turn the direction of text, ends of lines; but not those that join letters, or signs.
+_UNSEEN = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
 
 _ID = re.compile(r"file-[A-Za-z0-9_-]{32}")
 
@@ -51,7 +59,7 @@ class Uploads:
         """Wraps one upload through us.
 
         Raises:
-            TriptychError: rate_limited when there are too many, deadline_exceeded when this one takes too long.
+            TriptychError: rate_limited when there are too many, request_timeout when this one takes too long.
         """
         if self._receiving >= self.limits.concurrency:
             raise TriptychError(
@@ -59,11 +67,13 @@ class Uploads:
             )
         self._receiving += 1
         try:
-            async with asyncio.timeout(self.limits.timeout_s):
+            async with asyncio.timeout(self.limits.timeout_s) as deadline:
                 yield
         except TimeoutError:
+            if not deadline.expired():
+                raise
             raise TriptychError(
-                "deadline_exceeded", f"The upload did not end within {self.limits.timeout_s:g} s."
+                "request_timeout", f"The upload did not end within {self.limits.timeout_s:g} s."
             ) from None
         finally:
             self._receiving -= 1
@@ -167,9 +177,17 @@ class Uploads:
         return FileRecord(
             id=f"file-{secrets.token_urlsafe(24)}",
             owner=owner,
-            filename=filename,
+            filename=bare_name(filename),
             purpose=purpose,
             size_bytes=size_bytes,
             created_at=now,
             expires_at=now + ttl_s,
         )
+
+
+def bare_name(given: str) -> str:
+    """The last part of what may be a path on whatever system, without characters that are not seen."""
+    parts = [part.strip() for part in re.split(r"[/\\]", given)]
+    last = next((part for part in reversed(parts) if part), "")
+    seen = "".join(one for one in last if one in _JOINERS or unicodedata.category(one) not in _UNSEEN).strip()
+    return NAMELESS if seen in ("", ".", "..") else seen[-MOST_FILENAME_CHARS:]

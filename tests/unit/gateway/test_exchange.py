@@ -77,14 +77,27 @@ async def test_a_disconnect_fires() -> None:
 
 
 def test_past_the_limit_requests_are_refused_and_room_comes_back() -> None:
-    async def run() -> None:
-        open_requests = OpenRequests(1)
-        with open_requests.entered(Interrupt(60)):
-            with pytest.raises(TriptychError) as raised, open_requests.entered(Interrupt(60)):
-                pass
-            assert (raised.value.code, raised.value.retry_after_s) == ("rate_limited", 1)
-            assert len(open_requests) == 1
-        with open_requests.entered(Interrupt(60)):
-            assert len(open_requests) == 1
+    open_requests = OpenRequests(1)
+    open_requests.enter()
+    with pytest.raises(TriptychError) as raised:
+        open_requests.enter()
+    assert (raised.value.code, raised.value.retry_after_s) == ("rate_limited", 1)
+    assert len(open_requests) == 1
+    open_requests.leave()
+    open_requests.enter()
+    assert len(open_requests) == 1
 
-    asyncio.run(run())
+
+async def test_those_that_are_being_answered_are_interrupted_together() -> None:
+    open_requests, interrupts = OpenRequests(2), [Interrupt(60), Interrupt(60)]
+
+    async def answer(interrupt: Interrupt) -> None:
+        with open_requests.entered(interrupt):
+            async with interrupt:
+                await asyncio.Event().wait()
+
+    answering = [asyncio.create_task(answer(one)) for one in interrupts]
+    await asyncio.sleep(0)
+    open_requests.interrupt_all("stopping")
+    ended = await asyncio.gather(*answering, return_exceptions=True)
+    assert [one.cause for one in ended if isinstance(one, Interrupted)] == ["stopping"] * 2

@@ -281,16 +281,36 @@ def test_an_answer_may_have_what_was_asked_for_or_what_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt_tokens", "body", "words"),
+    ("prompt_tokens", "body", "param", "words"),
     [
-        (100, {}, "you requested 100 tokens in the messages"),
-        (40, {"max_tokens": 61}, r"you requested 101 tokens \(40 in the messages, 61 in the completion\)"),
+        (
+            100,
+            {},
+            "messages",
+            r"you requested 100 tokens in the messages\. Please reduce the length of the messages\.$",
+        ),
+        (100, {"max_tokens": 1}, "messages", r"\(100 in the messages, 1 in .*reduce the length of the messages\.$"),
+        (
+            40,
+            {"max_tokens": 61},
+            "max_tokens",
+            r"you requested 101 tokens \(40 in the messages, 61 in the completion\)\. "
+            r"Please reduce 'max_tokens' to at most 60, or the length of the messages\.$",
+        ),
+        (
+            99,
+            {"max_completion_tokens": 2},
+            "max_completion_tokens",
+            "Please reduce 'max_completion_tokens' to at most 1",
+        ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_numbers(prompt_tokens: int, body: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_refused_with_the_numbers_by_what_can_be_changed(
+    prompt_tokens: int, body: dict[str, Any], param: str, words: str
+) -> None:
     with pytest.raises(TriptychError, match=words) as raised:
         room(prompt_tokens, **body)
-    assert raised.value.code == "context_length_exceeded"
+    assert (raised.value.code, raised.value.param) == ("context_length_exceeded", param)
 
 
 def test_more_tokens_at_least_than_at_most_is_refused() -> None:

@@ -55,6 +55,14 @@ async def test_readiness_says_what_is_missing(process: Process) -> None:
     assert await process.get("/readyz?verbose") == (200, b"ready\n")
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_head_is_get_without_the_body(process: Process, path: str) -> None:
+    answer = (await process.send(f"HEAD {path} HTTP/1.1\r\nhost: here\r\n\r\n".encode())).decode()
+    assert answer.startswith("HTTP/1.1 200 OK\r\n")
+    assert answer.endswith("\r\n\r\n")
+    assert "content-length: 0" not in answer
+
+
 async def test_metrics_are_served(process: Process) -> None:
     process.metrics.job_ended("m", "finished")
     status, body = await process.get("/metrics")

@@ -82,6 +82,13 @@ def test_what_is_not_quite_a_service_link_is_still_refused(name: str, value: str
         settings.load({name: value})
 
 
+def test_the_largest_body_must_find_room() -> None:
+    mib = 1 << 20
+    settings.load({"TRIPTYCH_MAX_BODY_BYTES": str(96 * mib), "TRIPTYCH_MAX_HELD_BODY_BYTES": str(192 * mib)})
+    with pytest.raises(WrongSetting, match=r"TRIPTYCH_MAX_HELD_BODY_BYTES must be at least \d+.*MAX_BODY_BYTES"):
+        settings.load({"TRIPTYCH_MAX_BODY_BYTES": str(96 * mib), "TRIPTYCH_MAX_HELD_BODY_BYTES": str(191 * mib)})
+
+
 def test_variables_of_others_are_left_alone() -> None:
     settings.load({"PATH": "/bin", "TRIPTYCH_KAFKA_LIBS": "/jars"})
 

@@ -125,6 +125,9 @@ SAMPLES: dict[str, msgspec.Struct] = {
     "events_cancelled": EventBatch("chatcmpl-1", [Cancelled(1, 1, "the client has gone")]),
     "encode_full": EncodeJob(HEAD, [SLOT, SLOT], 1, GenerateJob(HEAD, [7], SAMPLING), Room(2_048, 16, 2), "en"),
     "encode_least": EncodeJob(HEAD, [SLOT], 0),
+    "encode_named": EncodeJob(
+        HEAD, [SLOT], 0, GenerateJob(HEAD, [7], SAMPLING), Room(2_048, 16, asked_as="max_completion_tokens")
+    ),
     "generate_omni": GenerateJob(
         HEAD,
         [1, 2, 2, 3],

@@ -67,9 +67,18 @@ def test_the_answer_has_what_was_asked_for_or_what_is_left() -> None:
 def test_a_prompt_that_grew_too_long_names_its_media() -> None:
     slots = [slot(4, param="messages[0].content[0]"), slot(4, param="messages[1].content[2]")]
     with pytest.raises(TriptychError, match=r"messages\[0\].content\[0\] \(image\): 2") as caught:
-        assemble(DRAFT, slots, [rows(2), rows(59)], Room(100, 30), LANGUAGE)
+        assemble(DRAFT, slots, [rows(2), rows(59)], Room(71, 30), LANGUAGE)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages[1].content[2]")
     assert "you requested 101 tokens" in caught.value.message
+    assert caught.value.message.endswith("Please reduce the messages or media.")
+
+
+def test_an_answer_that_may_be_too_long_beside_media_is_named_as_the_client_named_it() -> None:
+    for room in (Room(100, 30), Room(100, 30, asked_as="max_completion_tokens")):
+        with pytest.raises(TriptychError, match="of which the media are 61") as caught:
+            assemble(DRAFT, [slot(4)], [rows(61)], room, LANGUAGE)
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", room.asked_as)
+        assert f"Please reduce '{room.asked_as}' to at most 29, or" in caught.value.message
 
 
 def test_a_prompt_may_fill_the_context_but_for_one_token() -> None:

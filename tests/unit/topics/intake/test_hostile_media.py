@@ -2,8 +2,11 @@
 
 import asyncio
 import base64
+import random
 import socket
 import time
+from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 
@@ -49,6 +52,80 @@ INLINE: dict[str, tuple[Source, Code]] = {
 @pytest.mark.parametrize(("source", "code"), INLINE.values(), ids=INLINE.keys())
 async def test_item_inside_the_request_that_is_no_media_is_refused(desk: Desk, source: Source, code: Code) -> None:
     assert (await desk.refusal(source)).code == code
+
+
+WORDS = {
+    "ftp://example.com/a.png": ("media_refused", "its URL begins with ftp: and media are fetched from https:"),
+    "file:///home/me/a.png": ("media_refused", "begins with file:"),
+    "S3://bucket/a.png": ("media_refused", "begins with S3:"),
+    "blob:https://example.com/1-2": ("media_refused", "begins with blob:"),
+    "chrome-extension://abcdefghijkl/a.png": ("media_refused", "begins with chrome-extension:"),
+    "mailto:a@example.com": ("media_refused", "begins with mailto:"),
+    "C:\\Users\\me\\a cat.png": ("media_refused", "it is the path of a file on some machine"),
+    "https://example.com/a\nb.png": ("media_refused", "its URL has a control character or the end of a line in it"),
+    "ht\ttps://example.com/": ("media_refused", "its URL has a control character"),
+    "https://example.com/a\0.png": ("media_refused", "its URL has a control character"),
+    "https://example.com/a cat.png": ("media_refused", "its URL has a space, which a URL writes as %20, in it"),
+    "https://example.com\\a.png": ("media_refused", "its URL has a backslash in it"),
+    "https:///a.png": ("media_refused", "its URL has no host"),
+    "https://": ("media_refused", "its URL has no host"),
+    "https://[::1/a.png": ("media_refused", "its URL's host or port is malformed"),
+    "https://example.com:99999/": ("media_refused", "its URL's host or port is malformed"),
+    "https://example.com:http/": ("media_refused", "its URL's host or port is malformed"),
+    "https://-example-.com/": ("media_refused", "its host is neither a name nor an address"),
+    "https://exa<mple.com/": ("media_refused", "its URL's host or port is malformed"),
+    "://example.com": ("media_refused", "its URL has no scheme"),
+    "a cat.png": ("media_unreadable", "it is neither base64 nor a URL"),
+    "/home/me/a.png": ("media_unreadable", "it is neither base64 nor a URL"),
+    "//example.com/a.png": ("media_unreadable", "it is neither base64 nor a URL"),
+    "iVBORw0KGgo\x00=": ("media_unreadable", "it has control characters in it"),
+    "iVBORw0KGg": ("media_unreadable", "its base64 is cut off"),
+    "data:image/png;base64,iVBORw0KGg": ("media_unreadable", "its base64 is cut off"),
+    "data:image/png;base64,iVB-Rw0KGg==": ("media_unreadable", "in its data: URL is not valid base64"),
+    "data:image/png,iVBORw0KGgo=": ("media_unreadable", "it is a data: URL that is not base64"),
+}
+
+
+@pytest.mark.parametrize(("text", "refusal"), WORDS.items(), ids=[repr(one) for one in WORDS])
+async def test_text_that_leads_to_no_media_is_refused_in_words_that_say_why(
+    desk: Desk, text: str, refusal: tuple[str, str]
+) -> None:
+    with pytest.raises(TriptychError) as caught:
+        await desk.take(source_of(text))
+    code, words = refusal
+    assert caught.value.code == code
+    assert words in caught.value.message
+
+
+WRITTEN: dict[str, Callable[[bytes], str]] = {
+    "in lines": lambda data: base64.encodebytes(data).decode(),
+    "in lines of other systems": lambda data: base64.encodebytes(data).decode().replace("\n", "\r\n"),
+    "in lines that were joined": lambda data: base64.encodebytes(data).decode().replace("\n", " "),
+    "a character a line": lambda data: "\n".join(base64.b64encode(data).decode()),
+    "indented": lambda data: "\n    ".join(["", *base64.encodebytes(data).decode().splitlines(), ""]),
+    "as a URL in lines": lambda data: "data:image/png;base64,\n" + base64.encodebytes(data).decode(),
+    "as a URL with spaces": lambda data: " data:image/png; base64, " + base64.b64encode(data).decode() + "\n",
+    "as a URL with escapes": lambda data: "data:;base64," + quote(base64.encodebytes(data).decode(), safe=""),
+    "as a URL with small escapes": lambda data: (
+        "data:;base64," + base64.b64encode(data).decode().replace("+", "%2b").replace("/", "%2f").replace("=", "%3d")
+    ),
+}
+LARGE_PNG = PNG + random.Random(1).randbytes(190_000)  # large enough for a thread
+
+
+@pytest.mark.parametrize("data", [PNG, LARGE_PNG], ids=["small", "large"])
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN.keys())
+async def test_base64_is_read_however_it_is_laid_out(desk: Desk, data: bytes, write: Callable[[bytes], str]) -> None:
+    taken = await desk.take(source_of(write(data)))
+    assert desk.blobs._objects[taken.blob.key] == data
+
+
+async def test_spaces_do_not_make_it_too_large_or_small_enough(desk: Desk) -> None:
+    full = base64.encodebytes(PNG + bytes(LIMITS.item_bytes - len(PNG))).decode()
+    assert (await desk.take(source_of(full))).blob.size_bytes == LIMITS.item_bytes
+    over = base64.encodebytes(PNG + bytes(LIMITS.item_bytes - len(PNG) + 1)).decode()
+    with pytest.raises(TriptychError, match="more than"):
+        await desk.take(source_of(over))
 
 
 async def test_picture_where_sound_is_expected_is_refused_by_its_true_name(desk: Desk) -> None:

@@ -77,7 +77,7 @@ async def test_url_that_leads_to_no_public_web_server_is_refused_unfetched(desk:
 
 
 async def test_http_without_tls_is_refused_unless_allowed() -> None:
-    with pytest.raises(fetch.MediaFault, match="does not begin with https"):
+    with pytest.raises(fetch.MediaFault, match="begins with http: and media are fetched from https: only"):
         Places(False, []).of("http://93.184.215.14/")
     assert Places(False, []).of("https://93.184.215.14/").port == 443
 

@@ -102,5 +102,5 @@ def test_redirect_is_read_from_where_it_came() -> None:
     base = places.of("https://example.com/a/b?c").url
     assert str(places.of("../d?e=%2F", base).url) == "https://example.com/d?e=%2F"
     assert places.of("//example.org/", base).host == "example.org"
-    with pytest.raises(MediaFault, match="does not begin with https"):
+    with pytest.raises(MediaFault, match="begins with http: and media are fetched from https: only"):
         Places(False, []).of("http://example.com/", base)

@@ -11,9 +11,36 @@ from infra.memory_blobs import MemoryBlobs
 from schemas.files import FileRecord, UploadRequest
 from schemas.refs import BlobRef
 from topics.intake.faults import MediaFault
-from topics.intake.uploads import UploadLimits, Uploads
+from topics.intake.uploads import UploadLimits, Uploads, bare_name
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(90)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("cat.png", "cat.png"),
+        (".profile", ".profile"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("a/b\\c", "c"),
+        ("photos/", "photos"),
+        ("..", "file"),
+        ("a/..", "file"),
+        (".", "file"),
+        ("///", "file"),
+        ("", "file"),
+        (" \t ", "file"),
+        ("a\r\nset-cookie: b", "aset-cookie: b"),
+        ("a\0.png", "a.png"),
+        ("gnp.\u202etac", "gnp.tac"),
+        ("a\u2028b\ud800c", "abc"),
+        ("\u732b \U0001f468\u200d\U0001f469.png", "\u732b \U0001f468\u200d\U0001f469.png"),
+        ("a" * 300 + ".png", "a" * 251 + ".png"),
+    ],
+)
+def test_of_a_file_name_the_bare_name_is_kept(given: str, kept: str) -> None:
+    assert bare_name(given) == kept
 
 
 class Desk:
