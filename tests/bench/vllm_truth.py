@@ -1,8 +1,8 @@
 """`python -m tests.bench.vllm_truth --json FILE`: what vLLM's worker tells steering, beside what can be measured.
 
 Speed: the engine runs a mixed load (ramps, drains, prompts with cached beginnings), from whose steps the speed is
-learned. Then so many sequences are held at once, and a client times their tokens; prompts are timed alone. What is
-learned must tell these times. Once as it is, once with the engine's processes stopped for a share of the time.
+learned. In between so many sequences are held at once, and a client times their tokens; prompts are timed alone. What
+is learned must tell these times. Once as it is, once with the engine's processes stopped for a share of the time.
 
 Memory: another engine inside one process, whose block pool can be counted after every step, beside what is derived
 from events and gauges.
@@ -14,7 +14,7 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,8 @@ from workers.engines.vllm_load import LoadBoard
 from workers.engines.vllm_settings import engine_args, prior_speed
 
 AT_ONCE = (1, 2, 4, 8)
-HELD_TOKENS = 40
+HELD_TOKENS = 15
+ROUNDS = 5
 PROMPTS = (128, 384, 768)
 VOCABULARY = 40_000
 
@@ -43,7 +44,7 @@ class Held(msgspec.Struct, frozen=True):
     """So many sequences at once."""
 
     sequences: int
-    measured_s: float  # median time from token to token at the client
+    measured_s: float  # mean time from token to token at the client
     learned_s: float
 
 
@@ -94,43 +95,56 @@ class Load:
                     at += [time.perf_counter()] * len(step.token_ids)
         return at
 
-    async def mixed(self, rounds: int) -> None:
-        """Ramps and drains: requests of many lengths, some at once, some apart; two of three begin alike."""
-        for _ in range(rounds):
-            async with asyncio.TaskGroup() as group:
-                for number in range(10):
-                    head = self._shared if number % 3 else []
-                    prompt = [*head, *self.tokens(self._rng.randint(16, 400))]
-                    group.create_task(self.run(prompt, self._rng.randint(5, 60)))
-                    await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.5]))
+    async def mixed(self) -> None:
+        """A ramp and a drain: requests of many lengths, some at once, some apart; two of three begin alike."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(10):
+                head = self._shared if number % 3 else []
+                prompt = [*head, *self.tokens(self._rng.randint(16, 400))]
+                group.create_task(self.run(prompt, self._rng.randint(5, 60)))
+                await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.5]))
 
-    async def held(self, sequences: int, speed: Speed) -> Held:
+    async def held(self, sequences: int) -> list[float]:
+        """Times from token to token while so many sequences decode."""
         runs = await asyncio.gather(*(self.run(self.tokens(16), HELD_TOKENS) for _ in range(sequences)))
-        whole = max(at[0] for at in runs), min(at[-1] for at in runs)  # while all of them decode
-        gaps = [b - a for at in runs for a, b in pairwise(at) if whole[0] <= a and b <= whole[1]]
-        return Held(sequences, _mean(gaps), speed.step_base_s + sequences * speed.step_per_sequence_s)
+        first, last = max(at[0] for at in runs), min(at[-1] for at in runs)
+        return [b - a for at in runs for a, b in pairwise(at) if first <= a and b <= last]
 
-    async def prompt(self, tokens: int, budget: int, speed: Speed) -> Prompt:
-        took = []
-        for _ in range(3):
-            began = time.perf_counter()
-            took.append((await self.run(self.tokens(tokens), 1))[0] - began)
-        steps = -(-tokens // budget)
-        one = speed.step_base_s + speed.step_per_sequence_s
-        return Prompt(tokens, _mean(took), steps * one + tokens / speed.prefill_tokens_per_s)
+    async def prompt(self, tokens: int) -> float:
+        """Time to the first token of a prompt alone."""
+        began = time.perf_counter()
+        return (await self.run(self.tokens(tokens), 1))[0] - began
 
 
 async def speeds(share: float) -> SpeedRun:
+    """Learning and measuring take turns, so that neighbours on the machine disturb both alike."""
     engine = VllmEngine(models.manifest(), models.pulled())
+    gaps: dict[int, list[float]] = {count: [] for count in AT_ONCE}
+    firsts: dict[int, list[float]] = {count: [] for count in PROMPTS}
     async with _started(engine), _reading(engine):
         with throttled(models.engine_processes(), share):
             load = Load(engine)
-            await load.mixed(rounds=4)
+            for _ in range(ROUNDS):
+                await load.mixed()
+                for count, seen in gaps.items():
+                    seen += await load.held(count)
+                for count, seen in firsts.items():
+                    seen.append(await load.prompt(count))
             speed = engine.load().speed
-            held = [await load.held(count, speed) for count in AT_ONCE]
-            budget = engine_args(models.manifest(), Path("."), gpu=False)["max_num_batched_tokens"]
-            prompts = [await load.prompt(count, budget, speed) for count in PROMPTS]
-    return SpeedRun(share, speed, held, prompts)
+    return SpeedRun(share, speed, _held(gaps, speed), _prompts(firsts, speed))
+
+
+def _held(gaps: Mapping[int, Sequence[float]], speed: Speed) -> list[Held]:
+    return [Held(n, _mean(seen), speed.step_base_s + n * speed.step_per_sequence_s) for n, seen in gaps.items()]
+
+
+def _prompts(firsts: Mapping[int, Sequence[float]], speed: Speed) -> list[Prompt]:
+    budget = engine_args(models.manifest(), Path("."), gpu=False)["max_num_batched_tokens"]
+    step_s = speed.step_base_s + speed.step_per_sequence_s
+    return [
+        Prompt(tokens, _mean(seen), -(-tokens // budget) * step_s + tokens / speed.prefill_tokens_per_s)
+        for tokens, seen in firsts.items()
+    ]
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Ours: warm prefixes stay home, cold ones go where there is room, hot ones earn a second home.
 
 Every worker is priced in seconds: what is queued there, what it would have to compute for this prompt, and how much
-its running sequences slow a step. `infra/lua/steer.lua` is the same function inside Redis; a property test keeps
+its running sequences slow a step. `infra/lua/affinity.lua` is the same function inside Redis; a property test keeps
 the two equal, so change both.
 """
 
