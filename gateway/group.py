@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 
 import msgspec
 
@@ -182,8 +182,8 @@ def _reserved(host: str, port: int, shares_ports: bool) -> socket.socket:
 
 def _private_ports(first: int, count: int) -> list[int]:
     """One for each member: those from `first` on, or free ones. Raises PortTaken."""
-    held = [listen(LOOPBACK, first + number if first else 0) for number in range(count)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+    with ExitStack() as held:
+        found = [
+            held.enter_context(closing(listen(LOOPBACK, first + number if first else 0))) for number in range(count)
+        ]
+        return [int(one.getsockname()[1]) for one in found]

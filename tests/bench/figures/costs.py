@@ -23,6 +23,31 @@ def benches() -> str:
     return "\n".join(lines) + "\n"
 
 
+def vllm_truth(data: Data) -> str:
+    """Learned beside measured times of the real engine."""
+    lines = ["| engine may run | what | measured, ms | learned, ms | ratio |", "|---:|---|---:|---:|---:|"]
+    for run in data["speed"]:
+        rows = [(f"a step of {one['sequences']} sequences", one) for one in run["held"]]
+        rows += [(f"a prompt of {one['tokens']} tokens", one) for one in run["prompts"]]
+        for what, one in rows:
+            measured, learned = one["measured_s"] * 1e3, one["learned_s"] * 1e3
+            lines.append(f"| {run['share']:.0%} | {what} | {measured:.1f} | {learned:.1f} | {learned / measured:.2f} |")
+    memory = data["memory"]
+    lines.append(
+        f"\nUnused blocks, over {memory['steps']} steps: told exactly in {memory['exact_steps']}, at most "
+        f"{memory['derived_too_low_by']} too few and {memory['derived_too_high_by']} too many."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def throttled(data: Data) -> str:
+    lines = ["| policy | slow worker runs | its requests | its due | by learned speeds |", "|---|---:|---:|---:|---:|"]
+    for row in data["rows"]:
+        shares = f"{row['slow_share']:.1%} | {row['due_share']:.1%} | {row['learned_share']:.1%}"
+        lines.append(f"| `{row['policy']}` | {row['share']:.0%} of the time | {shares} |")
+    return "\n".join(lines) + "\n"
+
+
 def gateway_most(data: Data) -> str:
     """One at once, and as many as were tried."""
     counts = {row["concurrency"] for row in data["rows"]}

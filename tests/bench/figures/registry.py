@@ -38,6 +38,8 @@ BLOCKS = {
     "gateway_most": Block("gateway", costs.gateway_most),
     "streams": Block("streams", costs.streams),
     "results": Block("results", costs.results),
+    "vllm_truth": Block("vllm_truth", costs.vllm_truth),
+    "steering_throttled": Block("steering_throttled", costs.throttled),
     "prefix_index": Block("prefix_index", costs.prefix_index),
 }
 # Blocks that no bench measures.
