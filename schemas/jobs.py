@@ -34,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     model: Name  # the LLM pool; of media jobs, too, because keys of the result go by it
     deadline_at: UnixSeconds  # unix seconds; past it the job is refused, not run
     created_at: UnixSeconds  # unix seconds, when the request was accepted
-    reply_to: Name  # id of the gateway (or intake worker) that follows the result
+    reply_to: OptionalName  # id of the gateway (or intake worker) that follows the result
     streamed: bool = False  # the client sees tokens as they come: an attempt that emitted some cannot start over
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0  # lower runs first, as in vLLM
     tenant: OptionalName = ""  # whose it is; nobody looks at it yet
