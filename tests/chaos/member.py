@@ -51,7 +51,7 @@ async def main(bootstrap: str, redis_url: str, model: str, worker: str) -> None:
         worker,
         reader,
         RedisLeases(redis, model),
-        Opener(Belongs(GenerateJob, ("m",)), blobs, letters, clock),
+        Opener(Belongs(GenerateJob, ("m", model)), blobs, letters, clock),
         lambda: Beat("", 0, 0.0),
         clock,
     )

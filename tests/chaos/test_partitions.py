@@ -112,7 +112,8 @@ class Pool:
 
     async def _send_one(self, number: int, partition: int) -> None:
         request_id = f"{partition}-{number}"
-        head = Head(request_id, self.model, deadline_at=2e9, created_at=1.8e9, reply_to="")
+        now = clock.now()
+        head = Head(request_id, self.model, deadline_at=now + 600, created_at=now, reply_to="")
         self.sent[request_id] = clock.monotonic()
         await self._producer.send(self.topic, GenerateJob(head, [1], Sampling(max_tokens=1)), partition=partition)
 
@@ -134,9 +135,9 @@ class Pool:
             owned = [one.owned for one in members]
             return all(len(one) == share for one in owned) and len(set().union(*owned)) == PARTITIONS
 
-        await until(shared, within_s=15)
+        await until(shared, within_s=40)
         sent = list(self.sent)
-        await until(lambda: all(self.got[one] for one in sent), within_s=15)
+        await until(lambda: all(self.got[one] for one in sent), within_s=40)
 
     def unexplained_doubles(self) -> list[tuple[str, list[Got]]]:
         """Taken twice, although whoever had it first kept the partition for long enough to commit it."""
