@@ -8,14 +8,16 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# Names end up in Redis keys, object keys and log lines: printable ASCII without spaces.
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[!-~]+$")]
-OptionalName = Annotated[str, Meta(max_length=256, pattern=r"^[!-~]*$")]
+# Names end up in Redis keys and log lines: any text without control characters, line breaks among them.
+_PLAIN = r"[^\x00-\x1f\x7f\u2028\u2029]"
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=rf"^{_PLAIN}+$(?!\n)")]
+OptionalName = Annotated[str, Meta(max_length=256, pattern=rf"^{_PLAIN}*$(?!\n)")]
 # An answer's part has its request's id and some numbers; a reservation's ticket has a hop count.
-PartName = Annotated[str, Meta(min_length=1, max_length=320, pattern=r"^[!-~]+$")]
-OptionalPartName = Annotated[str, Meta(max_length=320, pattern=r"^[!-~]*$")]
-ObjectKey = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[!-~]+$")]
-Digest = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$")]  # SHA-256 in hex; readers compare
+PartName = Annotated[str, Meta(min_length=1, max_length=320, pattern=rf"^{_PLAIN}+$(?!\n)")]
+OptionalPartName = Annotated[str, Meta(max_length=320, pattern=rf"^{_PLAIN}*$(?!\n)")]
+# Made by us: printable ASCII without spaces.
+ObjectKey = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[!-~]+$(?!\n)")]
+Digest = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$(?!\n)")]  # SHA-256 in hex; readers compare
 Text = Annotated[str, Meta(max_length=1 << 20)]
 Label = Annotated[str, Meta(max_length=4_096)]  # shown to people: where a client put an item, why something was chosen
 

@@ -12,10 +12,11 @@ from infra.memory_blobs import MemoryBlobs
 from infra.memory_leases import MemoryLeases
 from infra.metrics import Metrics
 from infra.settings import Settings
-from schemas.jobs import GenerateJob, Head, Sampling
+from schemas.jobs import DeadLetter, GenerateJob, Head, Sampling
 from schemas.manifest import Limits, Manifest, Source
 from schemas.signals import Beat
 from tests.contracts.topics_behind import KafkaTopic, MemoryTopic, TopicBehind
+from tests.waiting import until
 from topics import admin, names
 from topics.bus import Delivery, Producer
 from topics.checks import Belongs
@@ -61,6 +62,15 @@ class World:
         await consumer.start()
         self._parts.push_async_callback(consumer.close)
         return consumer
+
+    async def letters(self, count: int) -> list[DeadLetter]:
+        """As soon as there are so many: they are written beside the handing out of what is right."""
+
+        async def so_many() -> bool:
+            return len(await self.behind.letters()) >= count
+
+        await until(so_many)
+        return await self.behind.letters()
 
     def opener(self) -> Opener[GenerateJob]:
         letters = DeadLetters(self.producer, self.blobs, Metrics(), self.clock)

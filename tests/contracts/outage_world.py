@@ -127,7 +127,7 @@ class OutageWorld:
         return {
             "index.register": lambda: index.register(Incarnation(self.name(), 1), view),
             "index.apply": lambda: index.apply(me, 1, [CacheEvent("s", b"".join(BLOCKS))]),
-            "index.reserve": lambda: index.reserve(new, ASK, BLOCKS, chosen, None, 60.0),
+            "index.reserve": lambda: index.reserve(new, ASK, BLOCKS, chosen.worker, None, 60.0),
             "index.release": lambda: index.release([given], [given]),
             "index.report": lambda: index.report(me, view),
             "index.look": lambda: index.look(BLOCKS, [me]),
@@ -177,7 +177,7 @@ class Tasks:
         self.reservations = Reservations(WORKER.worker, self._release, world.metrics)
         worker = WorkerView("", total_blocks=100)
         blocks = BlockMap(BLOCK, NAMESPACE)
-        self.feed = Feed(world.index, world.model, WORKER, worker, blocks, world.metrics, world.clock)
+        self.feed = Feed(world.index, world.model, WORKER, lambda: worker, blocks, world.metrics, world.clock)
         self.cancelled: set[str] = set()
         self._membership = Membership(world.members, "pool", "decoder")
         self._running: list[asyncio.Task[Any]] = []

@@ -12,7 +12,7 @@ from infra.hashing import content_ref
 from infra.memory_blobs import MemoryBlobs
 from infra.metrics import Metrics
 from schemas.codec import decode_letter, decode_message, encode
-from schemas.jobs import DeadLetter, GenerateJob, Offloaded
+from schemas.jobs import GenerateJob, Offloaded
 from schemas.media import Embeds
 from schemas.refs import BlobRef, payload_ref
 from tests.contracts.bus_worlds import PARTITIONS, Sink, World, id_of, job, kafka_world, memory_world
@@ -154,14 +154,6 @@ async def test_jobs_finished_just_before_the_close_are_committed(world: World) -
     assert await world.behind.committed(0) == 2
 
 
-async def _letters(world: World, count: int) -> list[DeadLetter]:
-    async def so_many() -> bool:
-        return len(await world.behind.letters()) >= count
-
-    await until(so_many, 10.0)
-    return await world.behind.letters()
-
-
 BROKEN = [
     pytest.param(b"\xc1 no message", "undecodable", id="bytes"),
     pytest.param(b'{"type":"generate","head":{}}', "undecodable", id="incomplete"),
@@ -181,7 +173,7 @@ async def test_what_cannot_be_decoded_becomes_a_dead_letter_and_the_partition_mo
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(2)] == ["before", "after"]
-    (letter,) = await _letters(world, 1)
+    (letter,) = await world.letters(1)
     assert (letter.topic, letter.partition, letter.offset, letter.reason) == (world.topic, 0, 1, reason)
     assert (letter.key, letter.value, letter.headers) == (b"key", value, [("h", b"v"), ("null", b"")])
     assert letter.detail
@@ -194,7 +186,7 @@ async def test_a_bad_record_at_the_end_is_committed_past_as_well(world: World) -
     consumer = await world.consumer()
     await Sink(consumer).nothing_more(takes=10)
     await until(lambda: _is(world, 1))
-    assert len(await _letters(world, 1)) == 1
+    assert len(await world.letters(1)) == 1
 
 
 async def test_a_letter_that_would_be_too_big_keeps_its_value_in_the_object_store(world: World) -> None:
@@ -203,7 +195,7 @@ async def test_a_letter_that_would_be_too_big_keeps_its_value_in_the_object_stor
     await send(world, "after")
     sink = Sink(await world.consumer())
     await sink.until(1)
-    (letter,) = await _letters(world, 1)
+    (letter,) = await world.letters(1)
     assert letter.value is None and letter.value_ref is not None
     assert await world.blobs.get(letter.value_ref) == value
     sink.done()
@@ -220,7 +212,7 @@ async def test_a_claim_check_that_cannot_be_redeemed_becomes_a_dead_letter(world
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
-    letters = sorted(await _letters(world, 3), key=lambda one: one.offset)
+    letters = sorted(await world.letters(3), key=lambda one: one.offset)
     assert [one.reason for one in letters] == ["undecodable"] * 3
     assert ["is gone" in letters[0].detail, "another reference" in letters[1].detail] == [True, True]
     assert "is not what was put there" in letters[2].detail
@@ -284,7 +276,7 @@ async def test_a_payload_that_stays_refused_becomes_a_dead_letter(
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
     await until(lambda: blobs.asked == opener.REFUSED_TRIES)
-    (letter,) = await _letters(world, 1)
+    (letter,) = await world.letters(1)
     assert letter.reason == "unreadable" and "refuses" in letter.detail
     sink.done()
 
@@ -311,7 +303,7 @@ async def test_a_field_that_cannot_be_costs_its_record_only(
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
-    assert [one.reason for one in await _letters(world, 1)] == [reason]
+    assert [one.reason for one in await world.letters(1)] == [reason]
     sink.done()
 
 
@@ -324,7 +316,7 @@ async def test_a_job_names_no_objects_but_its_own_kind(world: World) -> None:
     await send(world, "after")
     sink = Sink(await world.consumer())
     assert [id_of(one) for one in await sink.until(1)] == ["after"]
-    assert sorted(one.reason for one in await _letters(world, 2)) == ["invalid", "undecodable"]
+    assert sorted(one.reason for one in await world.letters(2)) == ["invalid", "undecodable"]
     sink.done()
 
 
@@ -356,7 +348,7 @@ async def test_a_delivery_that_can_be_neither_run_nor_ended_is_set_aside(world: 
     (poison,) = await sink.until(1)
     await sink.consumer.set_aside(poison, ZeroDivisionError("a bug"))
     sink.got.clear()
-    (letter,) = await _letters(world, 1)
+    (letter,) = await world.letters(1)
     assert letter.reason == "failed" and "ZeroDivisionError: a bug" in letter.detail
     assert letter.value is not None and decode_message(letter.value) == poison.job
 

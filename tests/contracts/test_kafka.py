@@ -70,7 +70,7 @@ async def test_a_header_name_that_is_no_utf8_costs_only_its_own_record(world: Ka
         of_partition = [f"p{partition}-{number}" for number in range(3)]
         assert [one for one in got if one.startswith(f"p{partition}")] == of_partition
     await sink.nothing_more()
-    (letter,) = await world.behind.letters()
+    (letter,) = await world.letters(1)
     assert (letter.reason, letter.partition, letter.offset, letter.key) == ("unreadable", 0, 2, b"bad")
     assert letter.value == bad[1] and letter.headers == [("fine", b"1"), ("\\xff\\xfe", b"2")]
     assert "not UTF-8" in letter.detail
@@ -86,7 +86,7 @@ async def test_bad_header_names_in_all_partitions_at_once_are_got_past(world: Ka
     sink = Sink(await world.consumer())
     assert len(await ids(sink, PARTITIONS * 3)) == PARTITIONS * 3
     await sink.nothing_more()
-    assert len(await world.behind.letters()) == PARTITIONS * 3
+    assert len(await world.letters(PARTITIONS * 3)) == PARTITIONS * 3
     sink.done()
     for partition in range(PARTITIONS):
         await until(lambda partition=partition: is_committed(world, partition, 6))
@@ -254,7 +254,7 @@ async def test_a_letter_whose_headers_alone_are_too_big_says_that_they_are_left_
     await world.behind.raw(0, [(b"k", b"\xc1", [(b"h", b"x" * names.MAX_MESSAGE_BYTES)])])
     await Sink(await world.consumer()).nothing_more(takes=5)
     await until(lambda: is_committed(world, 0, 1))
-    (letter,) = await world.behind.letters()
+    (letter,) = await world.letters(1)
     assert letter.headers == [] and "left out" in letter.detail
     assert letter.value_ref is not None and await world.blobs.get(letter.value_ref) == b"\xc1"
 
