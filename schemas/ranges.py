@@ -17,7 +17,7 @@ PartName = Annotated[str, Meta(min_length=1, max_length=320, pattern=rf"^{_PLAIN
 OptionalPartName = Annotated[str, Meta(max_length=320, pattern=rf"^{_PLAIN}*$(?!\n)")]
 # Made by us: printable ASCII without spaces.
 ObjectKey = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[!-~]+$(?!\n)")]
-Digest = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$(?!\n)")]  # SHA-256 in hex; readers compare
+Digest = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[!-~]+$(?!\n)")]  # SHA-256 in hex
 Text = Annotated[str, Meta(max_length=1 << 20)]
 Label = Annotated[str, Meta(max_length=4_096)]  # shown to people: where a client put an item, why something was chosen
 
