@@ -60,7 +60,7 @@ def main() -> None:
         print(report.table(rows))
         print(report.verdicts(rows))
         if options.docs:
-            _write(options.docs, rows)
+            _write(options.docs, rows, options.through)
 
 
 def _through_redis(options: argparse.Namespace) -> list[Row]:
@@ -218,15 +218,19 @@ def _setting(options: argparse.Namespace) -> str:
     return f"{broker}, {os.cpu_count()} cores shared by all processes, {options.speedup:g}x real time."
 
 
-def _write(folder: Path, rows: list[Row]) -> None:
+def _write(folder: Path, rows: list[Row], through: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    title = {"twin": "every arm on every workload", "redis": "decided on Redis by the scripts of production"}[through]
     text = (
-        "# Steering: every arm on every workload, by the worker model (sim)\n\n"
+        f"# Steering: {title}, by the worker model (sim)\n\n"
         f"Made by `{_command()}`.\n\n"
         f"{NOTES}\n"
         "Mean output tokens/s over the ladder ± standard deviation over seeds (TTFT p90 at the top rung, s).\n\n"
         f"{report.table(rows)}\n## Ours against its rivals\n\n{report.verdicts(rows)}"
     )
+    if through == "redis":
+        (folder / "steering_redis.md").write_text(text)
+        return
     (folder / "steering.md").write_text(text)
     report.plot_workloads(rows, folder / "steering_workloads.png")
     for workload in ("w1", "w1z"):
