@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import json
 import random
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -100,6 +102,7 @@ def main() -> None:
         "--throttle", type=float, help="let one of the two workers run this share of the time: who gets how much?"
     )
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the stack is stopped, nobody stays throttled
     rows: list[dict[str, object]] = []
     for policy in given.arms.split(","):
         with (
@@ -112,8 +115,8 @@ def main() -> None:
                 outcome = asyncio.run(steering_throttled.run(stack, MODEL, policy, given.throttle))
                 rows.append(msgspec.to_builtins(outcome))
             print(json.dumps(rows[-1]), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+        if given.json:
+            given.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
