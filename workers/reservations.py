@@ -15,7 +15,8 @@ from schemas.jobs import GenerateJob
 
 # After the first one, how long others may join it in one round trip.
 GATHER_S = 0.02
-AT_ONCE = 1_000
+# Each may be of a long prompt, and Redis serves nobody else while it gives one batch back.
+AT_ONCE = 32
 # While Redis is away; beyond this the oldest are left to expire.
 MOST_WAITING = 20_000
 

@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import json
 import random
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -106,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the stack is stopped, nobody stays throttled
     rows: list[dict[str, object]] = []
     for policy in given.arms.split(","):
         with (
@@ -120,10 +123,9 @@ def main() -> None:
                 outcome = asyncio.run(steering_throttled.run(stack, MODEL, policy, given.throttle))
                 rows.append(msgspec.to_builtins(outcome))
             print(json.dumps(rows[-1]), flush=True)
-    if given.json:
-        published.write(
-            given.json, "vllm", {"workers": WORKERS, "groups": GROUPS, "rounds": given.rounds, "rows": rows}
-        )
+        if given.json:  # after each, so that what was measured is kept
+            made = {"workers": WORKERS, "groups": GROUPS, "rounds": given.rounds, "rows": rows}
+            published.write(given.json, "vllm", made)
 
 
 if __name__ == "__main__":

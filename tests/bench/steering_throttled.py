@@ -1,11 +1,12 @@
 """One of two vLLM workers runs only a share of the time: how much of the work does steering still give it?
 
-Clients that ask again the moment they are answered; one system prompt, which both workers hold soon, and answers of
-forty tokens: what counts is how fast a worker decodes. With its processes stopped for 60 % of the time a worker is 0.4
-times as fast, so of all tokens 0.4 / 1.4 are its due; learned step times tell the same from what the workers say.
+Clients that ask again the moment they are answered; prompts of about 400 tokens that nobody holds, and short answers:
+what a worker can do is how fast it computes prompts, so in proportion to that it should be given them. (With long
+answers to few clients the best share of a slow worker is none: one sequence more hardly slows a fast one's steps.)
 """
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -22,9 +23,11 @@ from tests.bench.throttle import throttled
 from tests.stack import Stack
 from topics.steering.placer import living
 
-CLIENTS, WARM_UP, MEASURED, ANSWER_TOKENS = 8, 40, 120, 40
+CLIENTS, WARM_UP, MEASURED, ANSWER_TOKENS = 8, 24, 96, 4
 SLOW = "llm-1"
 PARTITIONS = 12
+STEP_TOKENS = 256
+WORDS = ("river", "mill", "hill", "stone", "bridge", "green", "old", "quiet", "north", "wind", "road", "field", "lamp")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -33,8 +36,10 @@ class Outcome(msgspec.Struct, frozen=True):
     requests: dict[str, int]  # by worker, warm-up left out
     slow_share: float  # of these requests
     due_share: float  # what it would get in proportion to the time it may run
-    learned_share: float  # the same from learned step times, with as many sequences on both
-    step_s: dict[str, float]  # learned, with so many sequences, by worker
+    learned_share: (
+        float  # what it would get in proportion to the prompt tokens that each computes in a second, as learned
+    )
+    prefill_tokens_s: dict[str, float]  # learned, a step's other costs included, by worker
     requests_s: float
 
 
@@ -53,9 +58,7 @@ async def run(stack: Stack, model: str, policy: str, share: float) -> Outcome:
 
 def outcome(policy: str, share: float, served_by: Sequence[str], views: Sequence[WorkerView], took_s: float) -> Outcome:
     counts = Counter(served_by)
-    half = CLIENTS / 2
-    steps = {view.worker.rpartition(":")[0]: view.step_base_s + half * view.step_per_sequence_s for view in views}
-    speeds = {worker: 1.0 / step_s for worker, step_s in steps.items()}
+    speeds = {view.worker.rpartition(":")[0]: _prefill_tokens_s(view) for view in views}
     return Outcome(
         policy,
         share,
@@ -63,9 +66,15 @@ def outcome(policy: str, share: float, served_by: Sequence[str], views: Sequence
         counts[SLOW] / len(served_by),
         share / (1.0 + share),
         speeds[SLOW] / sum(speeds.values()),
-        steps,
+        speeds,
         len(served_by) / took_s,
     )
+
+
+def _prefill_tokens_s(view: WorkerView) -> float:
+    """With the budget of a CPU's steps, all of it for prompts."""
+    step_s = view.step_base_s + view.step_per_sequence_s + STEP_TOKENS / view.prefill_tokens_per_s
+    return STEP_TOKENS / step_s
 
 
 async def _drive(stack: Stack, model: str) -> tuple[list[str], float]:
@@ -84,8 +93,7 @@ async def _drive(stack: Stack, model: str) -> tuple[list[str], float]:
                 answer = await client.chat.completions.with_raw_response.create(
                     model=model,
                     messages=[
-                        {"role": "system", "content": "You tell stories of old mills and rivers. " * 8},
-                        {"role": "user", "content": f"Story number {number}, please."},
+                        {"role": "user", "content": _prompt(number)},
                     ],
                     max_tokens=ANSWER_TOKENS,
                     temperature=0,
@@ -96,6 +104,12 @@ async def _drive(stack: Stack, model: str) -> tuple[list[str], float]:
 
         await asyncio.gather(*(ask_on() for _ in range(CLIENTS)))
     return seen, began
+
+
+def _prompt(number: int) -> str:
+    """No block of it is like any other's."""
+    rng = random.Random(number)
+    return f"Story {number}: " + " ".join(rng.choice(WORDS) for _ in range(370))
 
 
 async def _views(stack: Stack, model: str) -> list[WorkerView]:

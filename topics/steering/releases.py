@@ -11,7 +11,8 @@ from infra.patience import patiently
 
 # A decision that was given up may still be on its way to Redis, behind the first release: so each is given back twice.
 AGAIN_AFTER_S = 6.0
-AT_ONCE = 1_000
+# Each may be of a long prompt, and Redis serves nobody else while it gives one batch back.
+AT_ONCE = 32
 # While Redis is away; beyond this the oldest are left to expire.
 MOST_WAITING = 20_000
 

@@ -28,6 +28,7 @@ BLOCKS = {
     "steering_headline": Block("steering", steering.headline),
     "steering_table": Block("steering", steering.table),
     "steering_verdicts": Block("steering", steering.verdicts),
+    "steering_redis": Block("steering_redis", steering.verdicts),
     "steering_behind": Block("steering", steering.behind),
     "steering_pipeline": Block("steering_pipeline", steering.pipeline),
     "scaling_ends": Block("steering_scaling", steering.ends),

@@ -22,8 +22,9 @@ from topics.steering.steerer import Steerer
 
 # No reservation expires and no feed is late: the clock of the server is not that of the workers.
 FOREVER_S = 1e6
-# As workers/feed.py: it bounds how long the server is busy with one batch.
-BATCH_KEYS = 2_048
+# They bound how long the server is busy with one batch, as in workers/feed.py. After the last decision of a rung
+# everything that ends is told at once.
+BATCH_KEYS, BATCH_TICKETS = 2_048, 32
 T = TypeVar("T")
 
 
@@ -103,9 +104,11 @@ class RedisDesk:
         for slot, changes in events.items():
             for at in range(0, len(changes), BATCH_KEYS):
                 await self._apply(slot, changes[at : at + BATCH_KEYS])
-        if self._first_tokens or self._ended:
-            firsts, self._first_tokens, ended, self._ended = self._first_tokens, [], self._ended, []
-            await self.index.release(firsts, ended)
+        firsts, self._first_tokens, ended, self._ended = self._first_tokens, [], self._ended, []
+        for at in range(0, len(firsts), BATCH_TICKETS):
+            await self.index.release(firsts[at : at + BATCH_TICKETS], [])
+        for at in range(0, len(ended), BATCH_TICKETS):
+            await self.index.release([], ended[at : at + BATCH_TICKETS])
 
     async def _apply(self, slot: int, changes: Sequence[tuple[str, int]]) -> None:
         kinds = groupby(changes, lambda change: change[0])
