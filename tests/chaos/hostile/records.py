@@ -1,5 +1,6 @@
 """Wrong records, made from right ones by a seeded dice: fields, bytes, topics, references and headers. Pure."""
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -126,12 +127,16 @@ class Forge:
         if isinstance(holder, dict) and self._dice.random() < 0.1:
             del holder[name]
         elif isinstance(holder, dict) and self._dice.random() < 0.05:
-            holder[f"{name}_unknown"] = self._dice.choice(VALUES)
+            holder[f"{name}_unknown"] = self._value()
         else:
-            value = self._dice.choice(VALUES)
+            value = self._value()
             # Two records of one name are one request, which has one outcome: names stay apart.
             own = name == "request_id" and isinstance(value, str) and value.strip()
             holder[name] = f"{value[:100]}{self._number}" if own else value
+
+    def _value(self) -> Any:
+        """A copy: it may be changed itself, and must not come to hold itself."""
+        return copy.deepcopy(self._dice.choice(VALUES))
 
     def _bytes(self, topic: str, job: Job) -> tuple[str, bytes]:
         raw = bytearray(codec.encode(job))
