@@ -131,7 +131,7 @@ class Forge:
         else:
             value = self._value()
             # Two records of one name are one request, which has one outcome: names stay apart.
-            own = name == "request_id" and isinstance(value, str) and value.strip()
+            own = name == "request_id" and isinstance(value, str) and value
             holder[name] = f"{value[:100]}{self._number}" if own else value
 
     def _value(self) -> Any:
