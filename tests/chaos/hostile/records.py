@@ -131,8 +131,10 @@ class Forge:
         else:
             value = self._value()
             # Two records of one name are one request, which has one outcome: names stay apart.
-            own = name == "request_id" and isinstance(value, str) and value
-            holder[name] = f"{value[:100]}{self._number}" if own else value
+            if name == "request_id" and isinstance(value, str | bytes) and value:
+                number = str(self._number)
+                value = value[:100] + (number if isinstance(value, str) else number.encode())
+            holder[name] = value
 
     def _value(self) -> Any:
         """A copy: it may be changed itself, and must not come to hold itself."""
