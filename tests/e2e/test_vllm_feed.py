@@ -129,6 +129,16 @@ async def test_after_one_request_exactly_the_full_blocks_of_its_prompt_are_found
     assert await world.matches(half, 5)
 
 
+async def test_what_holds_nothing_is_what_is_neither_cached_nor_vllms_own(world: World) -> None:
+    await until(lambda: world.matches(prompt(0), 9))
+
+    async def told() -> bool:
+        view = await world.view([])
+        return view is not None and view.unused_blocks == BLOCKS - 1 - len(await world.held())
+
+    await until(told)
+
+
 async def test_what_a_tenant_has_asked_is_cached_and_indexed_for_that_tenant_only(world: World) -> None:
     assert (await world.ask(prompt(0), "acme")).cached_tokens == 0
 
@@ -138,16 +148,6 @@ async def test_what_a_tenant_has_asked_is_cached_and_indexed_for_that_tenant_onl
     await until(indexed)
     assert (await world.ask(prompt(0), "acme")).cached_tokens == 9 * BLOCK
     assert (await world.ask(prompt(0), "other")).cached_tokens == 0
-
-
-async def test_what_holds_nothing_is_what_is_neither_cached_nor_vllms_own(world: World) -> None:
-    await until(lambda: world.matches(prompt(0), 9))
-
-    async def told() -> bool:
-        view = await world.view([])
-        return view is not None and view.unused_blocks == BLOCKS - 1 - len(await world.held())
-
-    await until(told)
 
 
 async def test_the_speed_is_learned_from_real_requests(world: World) -> None:
