@@ -58,7 +58,7 @@ lint: $(STAMP) ## Format, lint, types, imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-check: lint ## Lint, and the tests that need no services: under a minute
+check: lint ## Lint, and the tests that need no services
 	$(PYTEST) -q -n auto -m "not services and not vllm and not models" $(IMPORT_TORCH:%=--ignore=%) $(ARGS)
 
 test: $(STAMP) ## The whole test suite, on local services that it starts itself
